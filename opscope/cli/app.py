@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, Final
@@ -42,26 +41,7 @@ _GROUPS: Final = {
 }
 
 
-class Listed(TyperGroup):
-    """Commands, each in a line of the help."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands in groups, those of no group last."""
-        loadable = [name for name in self.list_commands(ctx) if self.get_command(ctx, name)]
-        widest = max(map(len, loadable))
-        grouped = {name for names in _GROUPS.values() for name in names.split()}
-        rest = " ".join(name for name in loadable if name not in grouped)
-        last = "Of other packages" if isinstance(self, Commands) else "Commands"
-        for title, names in {**_GROUPS, last: rest}.items():
-            rows = [name for name in names.split() if name in loadable]
-            with formatter.section(title) if rows else nullcontext():
-                for name in rows:
-                    text = self.commands[name].get_short_help_str(200).rstrip(".")
-                    text = start(text, formatter.width - widest - 4)
-                    formatter.write(f"  {name:{widest}}  {text}\n")
-
-
-class Commands(Listed):
+class Commands(TyperGroup):
     """The commands; only the typed one is loaded, except that the help loads all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -92,11 +72,20 @@ class Commands(Listed):
         return self.commands.get(cmd_name)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a sentence with the options, then the commands."""
+        """Write a sentence with the options, then the commands: a line each, in groups."""
         named = ", ".join(option.opts[0] for option in self.get_params(ctx)[:-1])
         formatter.write_paragraph()
         formatter.write_text(f"opscope COMMAND --help explains a command. Options: {named}.")
-        self.format_commands(ctx, formatter)
+        loadable = [name for name in self.list_commands(ctx) if self.get_command(ctx, name)]
+        widest = max(map(len, loadable))
+        grouped = {name for names in _GROUPS.values() for name in names.split()}
+        rest = " ".join(name for name in loadable if name not in grouped)
+        for title, names in {**_GROUPS, **({"Of other packages": rest} if rest else {})}.items():
+            with formatter.section(title):
+                for name in names.split():
+                    text = self.commands[name].get_short_help_str(200).rstrip(".")
+                    text = start(text, formatter.width - widest - 4)
+                    formatter.write(f"  {name:{widest}}  {text}\n")
 
     def _load(self, name: str) -> None:
         if name in self.commands:
@@ -149,7 +138,6 @@ def _group(name: str, commands: typer.Typer) -> Any:
     for each in commands.registered_commands:
         if each.callback is not None and each.cls is not Grouped:
             each.callback, each.cls = _typed(each.callback), Grouped
-    commands.info.cls = Listed
     group = get_command(commands)
     group.name = name
     return group

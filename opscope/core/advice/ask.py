@@ -271,17 +271,14 @@ def _pointing(one: Said, fired: Collection[str]) -> Said:
 
 def _without_device(one: Said) -> Said:
     """Return a detector's answer for a run without a GPU: the time that is judged is that of its ops."""
-    after = partial(re.sub, r"\bthe device's time\b", "the ops' time")
-    finding = one.finding
+
+    def of_ops(text: Any) -> Any:
+        return text and text.replace("the device's time", "the ops' time")
+
+    finding, texts = one.finding, {"reason": of_ops(one.reason), "threshold": of_ops(one.threshold)}
     if finding is not None:
-        texts: dict[str, Any] = {name: after(getattr(finding, name)) for name in _TEXTS}
-        finding = replace(finding, **texts)
-    return replace(
-        one,
-        finding=finding,
-        reason=after(one.reason or "") or None,
-        threshold=after(one.threshold or "") or None,
-    )
+        finding = replace(finding, **{name: of_ops(getattr(finding, name)) for name in _TEXTS})
+    return replace(one, finding=finding, **texts)
 
 
 def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
