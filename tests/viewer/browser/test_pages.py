@@ -211,6 +211,14 @@ def test_the_timeline_opens_on_the_steps_and_all_is_a_key_away(look, cpu):
     seen.fine()
 
 
+def test_curves_of_several_devices_differ_where_their_titles_are_not_cut(look, training):
+    seen = look(training, "timeline")
+    titles = seen.page.locator(".tl-curve span:first-child").all_inner_texts()
+    assert len(titles) > 6
+    assert len({text[:22] for text in titles}) == len(titles), titles
+    seen.fine()
+
+
 def test_dragging_measures_and_shift_moves_and_w_zooms_at_the_mouse(look, training):
     seen = look(training, "timeline", width=1400)
     box = seen.page.locator("canvas.tl-canvas").bounding_box()
