@@ -165,10 +165,12 @@ def start(text: str, room: int) -> str:
         return text
     ends = [match.start() for match in re.finditer(r"[:;,] | \(", text[: room + 1])]
     ends = [end for end in ends if text.count("(", 0, end) == text.count(")", 0, end)]
-    listed = [end for end in ends if text[end] == "," and ":" in text[:end] and end < room - 2]
-    if listed:
-        return f"{text[: listed[-1]]}, …"
-    return text[: ends[-1]] if ends else f"{text[: room - 1].rstrip()}…"
+    if not ends:
+        return f"{text[: room - 1].rstrip()}…"
+    last = [end for end in ends if end < room - 2][-1:]
+    if last and re.match(r", (and|or)\b" if ":" not in text[: last[0]] else ", ", text[last[0] :]):
+        return f"{text[: last[0]]}, …"
+    return text[: ends[-1]]
 
 
 def _short(names: str, text: str) -> tuple[str, str]:

@@ -32,6 +32,8 @@ def reports(
     """
     from opscope.core.question.subjects import SUBJECTS
 
+    from .grouped_help import start
+
     rows = [_row(report) for report in _reports() if _has(report, words or ())]
     if not rows:
         common.fail(f"no report has {' '.join(words or ())!r}; opscope reports lists all")
@@ -46,6 +48,9 @@ def reports(
         row["subject"] for row in rows if any(word.lower() in row["name"] for word in words or ())
     ]
     titles.sort(key=lambda title: -named.count(title))
+    room = common.width(width) - max(len(row["name"]) for row in rows) - 2
+    if room > 0:
+        rows = [row | {"rows": start(row["rows"], room)} for row in rows]
     common.show([_table(title, rows) for title in titles], width)
 
 
