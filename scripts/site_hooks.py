@@ -1,10 +1,13 @@
-"""Hooks of mkdocs for the site of the documentation: the menu of docs/index.md, links out of docs/.
+"""Hooks of mkdocs for the site of the documentation: the menu of docs/index.md, links out of docs/, search.
+
+The search works from a disk too, and tables wrap their texts.
 
 Usage: tox -e site, or: mkdocs build
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from importlib import import_module
@@ -17,6 +20,18 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 #: A fence's language and what it needs (```bash torch), of which a site knows the language alone.
 FENCE = re.compile(r"^```(\w+) [\w, ]+$", re.MULTILINE)
+
+#: Before the search's own script. From a disk no script may read a file, nor start a worker: there the page of
+#: results has the worker and the index as a script, and other pages have no worker.
+BEFORE_SEARCH = """if (location.protocol === "file:") {
+  window.Worker = function () { this.postMessage = function () {}; };
+  if (/search\\.html$/.test(location.pathname)) document.write('<script src="' + base_url + '/search/on_disk.js"></' + 'script>');
+}
+"""
+STYLE = """
+.wy-table-responsive table td, .wy-table-responsive table th { white-space: normal; }
+.wy-nav-content { max-width: 1000px; }
+"""
 
 
 def repository() -> str:
@@ -84,11 +99,42 @@ def rewritten(markdown: str, page: str) -> str:
     return FENCE.sub(r"```\1", LINK.sub(change, markdown))
 
 
+def searching_page(worker: str, lunr: str, index: str) -> str:
+    """The script of the page of results on a disk: the search's worker in the page itself, with its index."""
+    return f"""{lunr}
+window.Worker = function () {{
+  const page = this, text = {json.dumps(index)};
+  const Request = function () {{
+    this.open = () => {{}};
+    this.addEventListener = (_, loaded) => (this.loaded = loaded);
+    this.send = () => this.loaded.call({{ responseText: text }});
+  }};
+  (function (importScripts, XMLHttpRequest, postMessage, onmessage) {{
+{worker}
+    page.postMessage = (data) => setTimeout(() => onmessage({{ data }}));
+  }})(() => {{}}, Request, (data) => page.onmessage({{ data }}));
+}};
+"""
+
+
 def on_config(config: Any) -> Any:
     """Give mkdocs the menu and the repository's address."""
     config.nav = nav()
     config.repo_url = repository()
+    config.extra_javascript.insert(0, "search/before.js")
     return config
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Write the search for a disk, and the style of tables."""
+    folder = Path(config.site_dir) / "search"
+    parts = [
+        (folder / name).read_text("utf-8") for name in ("worker.js", "lunr.js", "search_index.json")
+    ]
+    (folder / "on_disk.js").write_text(searching_page(*parts), "utf-8")
+    (folder / "before.js").write_text(BEFORE_SEARCH, "utf-8")
+    with (Path(config.site_dir) / "css" / "theme_extra.css").open("a", encoding="utf-8") as style:
+        style.write(STYLE)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 
 from tests.script import module_at
@@ -47,3 +50,28 @@ def test_other_links_stay(link):
 
 def test_a_fence_keeps_its_language_alone():
     assert HOOKS["rewritten"]("```bash torch\nls\n```", "index.md") == "```bash\nls\n```"
+
+
+def test_from_a_disk_the_page_of_results_needs_no_file_and_no_worker(tmp_path):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    worker = """
+      let data;
+      onmessage = (e) => {
+        if (e.data.query) return postMessage({ results: `${e.data.query}: ${data}, ${lunr}` });
+        const asked = new XMLHttpRequest();
+        asked.addEventListener("load", function () { importScripts("lunr.js"); data = this.responseText; });
+        asked.open("GET", "search_index.json");
+        asked.send();
+      };"""
+    page = HOOKS["searching_page"](worker, 'const lunr = "lunr";', '{"docs": "</script>"}')
+    script = tmp_path / "page.js"
+    script.write_text(f"""globalThis.window = globalThis;
+      {page}
+      const search = new Worker("search/worker.js");
+      search.postMessage({{ init: true }});
+      search.onmessage = (e) => console.log(e.data.results);
+      search.postMessage({{ query: "mm" }});""")
+    said = subprocess.run([node, script], capture_output=True, text=True, timeout=30)
+    assert said.stdout == 'mm: {"docs": "</script>"}, lunr\n', said.stderr

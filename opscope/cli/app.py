@@ -25,7 +25,7 @@ from opscope.core import registered
 from .commands import GROUP as GROUP
 from .commands import KNOWN, Known
 from .declared import Argument, Exit, Misuse, Option
-from .grouped_help import Grouped
+from .grouped_help import Grouped, start
 
 #: The parameter by which Typer gives a command its context.
 _CONTEXT: Final = "typer_context"
@@ -37,8 +37,7 @@ _GROUPS: Final = {
     "Record": "run attach dlprof build",
     "Read": "report reports advise diff view ops kernels counters iterations whatif export dlprofviewer",
     "Tests and agents": "baseline try ask mcp",
-    "Many ranks": "partial merge",
-    "Other": "doctor redact",
+    "Many ranks, and other": "partial merge doctor redact",
 }
 
 
@@ -72,18 +71,21 @@ class Commands(TyperGroup):
             return None
         return self.commands.get(cmd_name)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands in groups, those of other packages last."""
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a sentence with the options, then the commands: a line each, in groups."""
+        named = ", ".join(option.opts[0] for option in self.get_params(ctx)[:-1])
+        formatter.write_paragraph()
+        formatter.write_text(f"opscope COMMAND --help explains a command. Options: {named}.")
         loadable = [name for name in self.list_commands(ctx) if self.get_command(ctx, name)]
         widest = max(map(len, loadable))
         grouped = {name for names in _GROUPS.values() for name in names.split()}
         rest = " ".join(name for name in loadable if name not in grouped)
-        for title, names in {**_GROUPS, "Of other packages": rest}.items():
-            rows = [(f"{name:{widest}}", self.commands[name].get_short_help_str(200))
-                    for name in names.split()]  # fmt: skip
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        for title, names in {**_GROUPS, **({"Of other packages": rest} if rest else {})}.items():
+            with formatter.section(title):
+                for name in names.split():
+                    text = self.commands[name].get_short_help_str(200).rstrip(".")
+                    text = start(text, formatter.width - widest - 4)
+                    formatter.write(f"  {name:{widest}}  {text}\n")
 
     def _load(self, name: str) -> None:
         if name in self.commands:

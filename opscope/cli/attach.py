@@ -31,6 +31,7 @@ _START_S: Final = 300.0
 Pid = Annotated[
     int | None,
     declared.Argument(
+        metavar="PID",
         help="The program's process, or its launcher's (torchrun). Without: list the programs.",
         show_default=False,
     ),

@@ -48,7 +48,7 @@ def save(
     ] = None,
     gpu: options.Gpu = None,
 ) -> None:
-    """Add runs to a baseline: what a difference needs of each, in a small file.
+    """Add runs to a baseline. It keeps in a small file what a difference needs of each.
 
     From five runs on, the noise of a comparison is how runs differ; with fewer, how their steps do.
     """
@@ -99,7 +99,7 @@ def compare(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     width: options.Width = None,
 ) -> None:
-    """Say what explains the difference of a baseline and another one, or a run.
+    """Say what explains the difference of a baseline and a run.
 
     Exit codes are those of opscope diff.
     """
@@ -146,7 +146,7 @@ def trend(
     csv: options.Csv = False,
     width: options.Width = None,
 ) -> None:
-    """Show how the step changed from baseline to baseline, and since which by more than the noise."""
+    """Show how the step changed from baseline to baseline. A change is one beyond the noise."""
     from opscope.baselines import folder, page
     from opscope.baselines.trend import trend as made
 

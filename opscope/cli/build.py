@@ -24,7 +24,7 @@ def build(
         ),
     ],
 ) -> None:
-    """Compile the native parts of a framework's adapter ahead of its first capture.
+    """Compile a framework's native parts ahead of the first capture.
 
     Use it for container images, and for machines that will have no compiler later. The binary is written
     to the cache (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).

@@ -108,7 +108,7 @@ class Options:
 
 @options.spread
 def diff(asked: Options) -> None:
-    """Say what explains the difference of two runs: other versions, frameworks or GPUs, or the same.
+    """Say what explains the difference of two runs, of other versions, frameworks or GPUs, or the same.
 
     Times are means per step. Steps are split into parts, and parts into ops, so that all adds up to the
     difference of the step exactly; a change is called only if it is larger than the noise of the steps.

@@ -42,7 +42,7 @@ class Options:
         str | None,
         declared.Option(
             "--by",
-            help="With flamegraph: the stacks are of op (steps, layers, ops, kernels), layer or source.",
+            help="Stacks of a flamegraph: op (steps, layers, ops, kernels), layer or source.",
             show_default="op",
         ),
     ] = None

@@ -60,7 +60,7 @@ COMMON: Final = frozenset(
     --reports --by --detectors --table --sort --search --each --top --roofline --compare --columns --ops
     --to --json --csv --markdown --html --formats --output-path --width --fail-on
     --iter-start --rank --layer --gpu --counters --jobs --fleet
-    --op --kernel --copies --communication --launches --host --port --no-browser
+    --op --kernel --copies --communication --launches --host --port --no-browser --measure
     """.split()  # noqa: SIM905 - a list of 50 strings is ten times as long
 )
 
@@ -91,13 +91,20 @@ class Grouped(TyperCommand):
         print(ctx.get_help())  # noqa: T201 - as the option --help does
         ctx.exit()
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line as a manual has them: ``FILE...``, not ``{FILE}...``."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)
+        plain = [re.sub(r"[{}]|^\[(?=\[)|(?<=[\].])\](?=\.\.\.$)", "", piece) for piece in pieces]
+        return [re.sub(r"(?<=\.\.\.)\.+$|(?<=\.\.\.\])\.+$", "", piece) for piece in plain]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options in groups."""
         params = [param for param in self.get_params(ctx) if param.get_help_record(ctx) is not None]
         of = [param for param in params if param.param_type_name == "argument"]
         if of:
             with formatter.section("Arguments"):
-                formatter.write_dl([param.get_help_record(ctx) for param in of])
+                rows = [param.get_help_record(ctx) for param in of]
+                formatter.write_dl([(re.sub(r" <[^>]*>+", "", name), text) for name, text in rows])
         groups = _grouped(str(ctx.info_name), [param for param in params if param not in of])
         complete = ctx.make_formatter()
         _write(ctx, complete, groups)
@@ -109,7 +116,7 @@ class Grouped(TyperCommand):
         left = [
             name(each)
             for each in params
-            if each not in of and not _common([each]) and name(each) != "--help"
+            if not (each in of or _common([each]) or name(each).startswith("--help"))
         ]
         formatter.write_paragraph()
         formatter.write_text(
@@ -149,21 +156,39 @@ def _write_short(ctx: Any, formatter: Any, groups: Mapping[str, list[Any]]) -> N
     for title, rows in shown.items():
         with formatter.section(title):
             for names, text in rows:
-                cut = text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
-                formatter.write(f"  {names:{widest}}  {cut}\n")
+                formatter.write(f"  {names:{widest}}  {start(text, room)}\n")
+
+
+def start(text: str, room: int) -> str:
+    """Return as many clauses as ``room`` characters hold; of a list after a colon, its first items."""
+    if len(text) <= room:
+        return text
+    ends = [match.start() for match in re.finditer(r"[:;,] | \(", text[: room + 1])]
+    ends = [end for end in ends if text.count("(", 0, end) == text.count(")", 0, end)]
+    if not ends:
+        return f"{text[: room - 1].rstrip()}…"
+    last = [end for end in ends if end < room - 2][-1:]
+    if last and re.match(r", (and|or)\b" if ":" not in text[: last[0]] else ", ", text[last[0] :]):
+        return f"{text[: last[0]]}, …"
+    return text[: ends[-1]]
 
 
 def _short(names: str, text: str) -> tuple[str, str]:
     """Return an option's names without spellings with underscores, and the first clause of its help."""
     names = re.sub(r", --[\w-]*_[\w-]*", "", names)
     names = re.sub(r", --key-op\b", "", names)
+    return _names(names), re.split(r"[.;] |  \[", text)[0].rstrip(".")
+
+
+def _names(names: str) -> str:
+    """Return an option's names with the kind of its value in a word."""
     names = re.sub(r"<(int|float|list\[int\])[^>]*>", "N", names)
-    names = re.sub(r"<[^>]*>\]?", "TEXT", names)
-    return names, re.split(r"[.;] |  \[", text)[0].rstrip(".")
+    return re.sub(r"<[^>]*>\]?", "TEXT", names)
 
 
 def _write(ctx: Any, formatter: Any, groups: Mapping[str, list[Any]]) -> None:
     for title, options in groups.items():
         if options:
             with formatter.section(title):
-                formatter.write_dl([option.get_help_record(ctx) for option in options])
+                rows = [option.get_help_record(ctx) for option in options]
+                formatter.write_dl([(_names(names), text) for names, text in rows])

@@ -46,7 +46,7 @@ Fleet = Annotated[
     declared.Option(
         "--fleet",
         metavar="FLEET",
-        help="Dataset (folder or URL) to which what each job cost is added, by job and day.",
+        help="Add what each job cost to this dataset (folder or URL), by job and day.",
         rich_help_panel=_FLEET,
     ),
 ]

@@ -20,7 +20,7 @@ def help_texts(every: bool) -> dict[str, str]:
     names = f": {', '.join(reports())}" if every else "; opscope reports lists them"
     return {
         "reports": f"Reports to give, comma-separated{names}.",
-        "by": f"Give the summary, and divide the time by {', '.join(words)} or {last}.",
+        "by": f"Give the summary, and the time by one of: {', '.join(words)} or {last}.",
     }
 
 

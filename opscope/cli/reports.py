@@ -26,11 +26,13 @@ def reports(
     ] = False,
     width: options.Width = None,
 ) -> None:
-    """List the reports by subject: what each shows, for opscope report FILE --reports NAME.
+    """List the reports by subject, for opscope report FILE --reports NAME: what each shows.
 
     Words search them: opscope reports memory peak.
     """
     from opscope.core.question.subjects import SUBJECTS
+
+    from .grouped_help import start
 
     rows = [_row(report) for report in _reports() if _has(report, words or ())]
     if not rows:
@@ -46,6 +48,9 @@ def reports(
         row["subject"] for row in rows if any(word.lower() in row["name"] for word in words or ())
     ]
     titles.sort(key=lambda title: -named.count(title))
+    room = common.width(width) - max(len(row["name"]) for row in rows) - 2
+    if room > 0:
+        rows = [row | {"rows": start(row["rows"], room)} for row in rows]
     common.show([_table(title, rows) for title in titles], width)
 
 

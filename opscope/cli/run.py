@@ -160,7 +160,7 @@ class Options:
         bool,
         declared.Option(
             "--attachable",
-            help="Let `opscope attach PID` record the program while it runs; record nothing else by itself.",
+            help="Let `opscope attach PID` record the program; record nothing by itself.",
         ),
     ] = False
     last: Annotated[

@@ -82,7 +82,9 @@ def _begin(profile: Answers, inferred: bool, as_run: bool) -> Ending:
     )
     ranked = pl.DataFrame(schema=rankwise.RANKED)
     if unit == STEP and len(profile.trace["processes"]) > 1:
-        ranked = rankwise.ranked(profile.of(table_of_steps), profile.of(exchange_pieces))
+        rows = rankwise.ranked(profile.of(table_of_steps), profile.of(exchange_pieces))
+        # other processes, such as a loader's workers, have no steps
+        ranked = rows if rows["process"].n_unique() > 1 else ranked
 
     @cache
     def ended() -> Reduced:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.host.wall_time import OTHER, STEPS, layered, layers_of, ops_open
+from opscope.core.analysis.host.wall_time import OTHER, RUN, STEPS, layered, layers_of, ops_open
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.question.registry import reports
 from opscope.core.tables.intervals import clip, intersect, merge, subtract
@@ -76,7 +76,7 @@ def _phases(profile: Profile, process: int, extent: tuple[int, int]) -> list[tup
     layers = [
         (part or section, spans)
         for section, part, spans in profile.of(layers_of).get(process, [])
-        if section == STEPS or part is None
+        if section in (STEPS, RUN) or part is None
     ]
     own = layered(extent, [spans for _, spans in layers])
     joined: dict[str, list[Spans]] = {}

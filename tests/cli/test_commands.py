@@ -47,7 +47,7 @@ def test_a_package_s_command_runs_without_loading_another(tmp_path):
 
 def test_the_help_names_a_package_s_command_after_opscope_s_own(tmp_path):
     done = typed(tmp_path, "--help", count="abacus_command:count")
-    assert done.stdout.splitlines()[-1].split(maxsplit=1) == ["count", "Count to NUMBER."]
+    assert done.stdout.splitlines()[-1].split(maxsplit=1) == ["count", "Count to NUMBER"]
     assert [line.split()[0] for line in done.stdout.partition("Record:")[2].splitlines()[1:2]] == [
         "run"
     ]
@@ -63,7 +63,7 @@ def test_a_command_that_fails_to_load_is_left_out_and_blocks_no_other(tmp_path):
     points = {"count": "abacus_command:count", "broken": "abacus_command:absent"}
     done = typed(tmp_path, "--help", **points)
     assert "opscope: the command broken (abacus_command:absent) is left out" in done.stderr
-    assert "Count to NUMBER." in done.stdout
+    assert "Count to NUMBER" in done.stdout
     assert typed(tmp_path, "broken", **points).returncode == 2
 
 

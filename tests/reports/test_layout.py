@@ -46,6 +46,14 @@ def test_lines_fit_the_width_and_no_number_is_cut(table_rows, width):
         assert line.endswith(units.count(row["calls"]))
 
 
+def test_a_reason_that_is_cut_stands_below_the_table():
+    columns = [Column("op", "op"), Column("why", "why", flexible=True)]
+    rows = [{"op": f"op {n}", "why": f"the trace has no {what} for this call"} for n, what in enumerate(("shapes", "shapes", "dtypes"))]  # fmt: skip
+    notes = [text for style, text in lines(Table("T", columns, rows), 30) if style == "note"]
+    assert notes == [f"why: the trace has no {what} for this call" for what in ("shapes", "dtypes")]
+    assert not [text for style, text in lines(Table("T", columns, rows), 80) if style == "note"]
+
+
 def test_without_a_limit_nothing_is_shortened():
     row = {"time": 1, "op": "a" * 500, "layer": "b" * 500, "calls": 3}
     text = "".join(line for _, line in lines(Table("t", COLUMNS, [row]), 0))

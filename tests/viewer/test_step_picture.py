@@ -55,6 +55,13 @@ def test_the_step_is_the_nearest_to_the_median(training):
     assert abs(picture["time"] - times.median()) == (times - times.median()).abs().min()
 
 
+def test_a_run_without_steps_is_drawn_in_its_phases(trace_of):
+    place = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward"}
+    rows = [{**place, "text": "aten::mm(f32[8,8], f32[8,8])", "start": n * 100, "end": n * 100 + 80} for n in range(3)]  # fmt: skip
+    picture = step_picture(Profile(trace_of(ranges=rows)))
+    assert picture["lanes"][0]["sums"] == {"forward": 240, "other": 40}
+
+
 def test_without_steps_it_says_why(trace_of):
     picture = step_picture(Profile(trace_of(kernels=[{"name": "k", "start": 0, "end": 5}])))
     assert picture["lanes"] == []

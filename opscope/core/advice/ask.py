@@ -236,6 +236,8 @@ def said(
                 before.setdefault(name, tuple(_ask(all_detectors[name], answers)))
                 fired |= {said.detector for said in before[name] if said.outcome == FOUND}
     answers_said = [_pointing(said, fired) for said in answers_said]
+    if answers.cpu_only:
+        answers_said = [_without_device(said) for said in answers_said]
     order = (FOUND, CANNOT_TELL, NOTHING)
     answers_said.sort(
         key=lambda said: (order.index(said.outcome), rank(said.finding), said.detector)
@@ -265,6 +267,18 @@ def _pointing(one: Said, fired: Collection[str]) -> Said:
 
     texts: dict[str, Any] = {name: _POINTS.sub(kept, getattr(finding, name)) for name in _TEXTS}
     return replace(one, finding=replace(finding, **texts))
+
+
+def _without_device(one: Said) -> Said:
+    """Return a detector's answer for a run without a GPU: the time that is judged is that of its ops."""
+
+    def of_ops(text: Any) -> Any:
+        return text and text.replace("the device's time", "the ops' time")
+
+    finding, texts = one.finding, {"reason": of_ops(one.reason), "threshold": of_ops(one.threshold)}
+    if finding is not None:
+        finding = replace(finding, **{name: of_ops(getattr(finding, name)) for name in _TEXTS})
+    return replace(one, finding=finding, **texts)
 
 
 def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
@@ -382,19 +396,14 @@ def _ask(detector: Detector, answers: Answers) -> Iterator[Said]:
     except Exception as error:  # noqa: BLE001 - one detector's fault must not cost the others' answers
         _log.warning("opscope: the detector %s failed", detector.name, exc_info=True)
         answer = CannotTell(f"the detector failed: {type(error).__name__}: {error}")
-    # where there is no other device, its time is that of the ops
-    words = "the ops' time" if answers.cpu_only else "the device's time"
-    limit = (threshold(detector) or "").replace("the device's time", words) or None
     if isinstance(answer, CannotTell):
-        reason = answer.reason.replace("the device's time", words)
-        yield Said(detector.name, CANNOT_TELL, reason=reason)
+        yield Said(detector.name, CANNOT_TELL, reason=answer.reason)
     elif not answer:
-        yield Said(detector.name, NOTHING, threshold=limit)
-    for each in () if isinstance(answer, CannotTell) else answer:
-        texts: dict[str, Any] = {
-            name: getattr(each, name).replace("the device's time", words) for name in _TEXTS
-        }
-        yield Said(detector.name, FOUND, replace(each, **texts), threshold=limit)
+        yield Said(detector.name, NOTHING, threshold=threshold(detector))
+    else:
+        yield from (
+            Said(detector.name, FOUND, each, threshold=threshold(detector)) for each in answer
+        )
 
 
 def _estimate(said: Said, simulate: Simulate) -> Said:

@@ -69,7 +69,7 @@ def _answer(frame: pl.DataFrame, profile: Answers) -> list[str]:
     if more:
         named = [
             units.text(row["finding"])
-            + ("" if row["share"] is None else f" ({units.share(row['share'])} of {row['of']})")
+            + ("" if not row["share"] else f" ({units.share(row['share'])} of {row['of']})")
             for row in more
         ]
         lines.append(f"also: {', '.join(named)}")

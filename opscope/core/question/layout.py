@@ -14,6 +14,8 @@ from .names import Cut, Parts, shortened
 #: the same lines everywhere.
 PIPED_WIDTH: Final = 160
 _GAP: Final = 2
+#: Columns of reasons, which say nothing if they are cut: their texts stand below the table then.
+_REASONS: Final = ("why", "reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,11 @@ def lines(table: Table, width: int = PIPED_WIDTH) -> Iterable[tuple[Style, str]]
         yield "heading", _line([column.title for column in fitted.columns], fitted)
     for cells in fitted.cells:
         yield "row", _line(cells, fitted)
+    for column, *cells in zip(fitted.columns, *fitted.cells, strict=True):
+        if column.key in _REASONS:
+            every = [column.show(row.get(column.key)) for row in table.rows]
+            for text in dict.fromkeys(text for text in every if text not in cells):
+                yield "note", f"{column.title}: {text}"
     *notes, last = table.footnotes or ("",)
     if fitted.dropped and table.rows:
         dropped = f"not shown for lack of width: {', '.join(fitted.dropped)} (-w 0 shows all)"

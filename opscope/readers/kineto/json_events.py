@@ -177,10 +177,8 @@ class KinetoFile:
             start = text.lstrip(_SPACE + b"\xef\xbb\xbf")
             if start[:1] == b"[":  # the array alone, as other tools save it
                 if not _LIST.match(start):
-                    raise BadInput(
-                        self.path,
-                        "begins with a bracket and is no JSON: lines of a log, or damaged",
-                    )
+                    why = "begins with a bracket and is no JSON: lines of a log, or damaged"
+                    raise BadInput(self.path, why)
                 nested = _NESTED.match(start)
                 if nested:
                     text = start[nested.end() :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from opscope.core.advice.diagnosed import _answer
 from opscope.core.advice.finding import CannotTell
 from opscope.core.schema import PROCESS_MEMORY
 from opscope.core.tables.trace import Trace
@@ -60,6 +61,12 @@ def test_recorded_allocations_give_the_line_and_the_bytes_a_step():
     assert found.confidence == "high"
     assert found.rows.select("op", "source", "count").row(0) == ("aten::relu", "train.py:11", 11)
     assert (found.saving_least, found.saving_most, found.saving) == (0, 0, 0)
+
+
+def test_what_saves_no_time_has_no_share_of_it_on_the_first_screen():
+    row = {"rank": None, "text": "it grows", "to_try": None, "share": 0.0, "of": "the wall time"}
+    frame = pl.DataFrame([{**row, "finding": "starved", "share": 0.5}, {**row, "finding": "memory growth"}])  # fmt: skip
+    assert _answer(frame, leaking())[-1] == "also: memory growth"
 
 
 def test_without_them_the_process_grows_and_no_line_is_named():

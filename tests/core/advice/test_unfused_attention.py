@@ -98,6 +98,15 @@ def test_other_frameworks_on_the_cpu(framework, texts, word):
     assert found.edit.host["factor"].to_list() == [1.0, 0.0, 1.0]
 
 
+def test_without_a_gpu_shares_are_of_the_ops_time():
+    texts = ("MatMul(f32[2,4,8,16], f32[2,4,16,8]) -> f32[2,4,8,8]", "Softmax(f32[2,4,8,8])",
+             "MatMul(f32[2,4,8,8], f32[2,4,8,16])")  # fmt: skip
+    rows = [{"text": text, "start": 1_000 * n, "end": 1_000 * n + 800} for n, text in enumerate(texts)]  # fmt: skip
+    (row,) = on_cpu(rows, "onnxruntime").advice(["unfused_attention"]).to_dicts()
+    assert "100.0 % of the ops' time" in row["finding"]
+    assert "device" not in row["finding"] + row["threshold"]
+
+
 def test_an_op_whose_cost_counts_around_a_tiny_op_is_seen_whole():
     """PyTorch's profiler records resolve_conj inside bmm, and copies of scalars inside mul."""
     texts = (SCORES, SCALE, SOFTMAX, VALUES)

@@ -696,3 +696,24 @@ def test_what_of_the_recording_is_not_compared_is_said(attentions):
         note.startswith("A: steps 0 to 5") and "are not compared" in note
         for note in notes(difference_of(*attentions))
     )
+
+
+def test_loader_workers_make_no_table_of_ranks(trace_of):
+    def run(workers, ranks=1):
+        processes = pl.DataFrame({"process": range(workers + 1)}, schema={"process": pl.Int32})
+        rows = []
+        for process in range(workers + 1):
+            place = {"process": process, "thread": 1, "domain": "opscope.torch"}
+            for n in range(6):
+                at = {"start": n * 1000, "end": n * 1000 + 900 - 100 * workers}
+                if process < ranks:
+                    rows.append({**place, "category": "step", "text": f"step {n}", **at})
+                rows.append({**place, "category": "forward", "text": "aten::add(f32[4], f32[4])", **at})  # fmt: skip
+        return Profile(
+            Trace.of({"ranges": trace_of(ranges=rows)["ranges"], "processes": processes})
+        )
+
+    difference = difference_of(run(0), run(2))
+    assert difference.step["change"].item() == -200
+    assert len(difference.ranks) == len(difference.rank_steps) == 0
+    assert len(difference_of(run(1, 2), run(2, 2)).ranks) == 2

@@ -84,6 +84,46 @@ def test_a_table_has_a_field_that_leaves_other_tables_alone(look, training):
     seen.fine()
 
 
+@pytest.mark.parametrize("page", ["operators", "kernels", "layers", "source", "notes"])
+def test_the_search_leaves_the_rows_of_every_table(look, training, page):
+    seen = look(training, page)
+    rows = seen.page.locator("main [role=row]")
+    before = rows.count()
+    typed(seen, "no such name")
+    assert before == rows.count() > 1
+    seen.fine()
+
+
+def test_modules_have_a_field_of_their_own(look, training):
+    seen = look(training, "layers")
+    rows = seen.page.locator(".modules tbody tr")
+    names, before = seen.page.locator(".modules tbody th span").all_inner_texts(), rows.count()
+    seen.page.fill(".modules input.filter", names[-1])
+    seen.settle()
+    assert asked(seen)["modules_q"] == [names[-1]]
+    assert 0 < seen.page.locator(".modules tr.hit").count() < before
+    seen.fine()
+
+
+def test_the_range_of_steps_fits_its_field_however_long_its_numbers_are(
+    look, viewing, trace_of, tmp_path
+):
+    place = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "step"}
+    for name, numbers in (("long", (10_000_009, 10_000_014)), ("single", (6, 6))):
+        rows = [
+            {**place, "text": f"step {number}", "start": at * 1000, "end": at * 1000 + 900}
+            for at, number in enumerate(range(numbers[0], numbers[1] + 1))
+        ]
+        Profile(trace_of(ranges=rows)).save(tmp_path / f"{name}.opscope")
+        seen = look(viewing(tmp_path / f"{name}.opscope"), "steps")
+        field = seen.page.locator("input.steps")
+        text = field.get_attribute("placeholder")
+        assert text == "-".join(map(str, dict.fromkeys(numbers)))
+        field.fill(text)
+        assert field.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        seen.fine()
+
+
 def test_a_cpu_profile_has_no_columns_of_devices(look, cpu):
     seen = look(cpu, "overview")
     for page in ("operators", "layers", "source", "memory", "roofline", "steps"):
@@ -168,6 +208,14 @@ def test_the_timeline_opens_on_the_steps_and_all_is_a_key_away(look, cpu):
     folded = seen.page.get_by_role("button", name="sampled curve")
     if folded.count():
         assert folded.get_attribute("aria-expanded") == "false"
+    seen.fine()
+
+
+def test_curves_of_several_devices_differ_where_their_titles_are_not_cut(look, training):
+    seen = look(training, "timeline")
+    titles = seen.page.locator(".tl-curve span:first-child").all_inner_texts()
+    assert len(titles) > 6
+    assert len({text[:22] for text in titles}) == len(titles), titles
     seen.fine()
 
 
@@ -436,6 +484,7 @@ def test_pages_have_the_words_of_the_vendor_of_the_devices(look, viewing, trace_
         assert not re.search("tensor core|CUDA graph", texts[-1], re.IGNORECASE), page
         seen.fine()
     assert "replayed from a HIP graph" in texts[0]
+    assert "Kernel time on matrix cores" in texts[2]
     assert "matrix core" in texts[2]
 
 

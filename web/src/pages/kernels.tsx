@@ -80,12 +80,14 @@ function TensorCores({ page }: { page: TablePage }) {
   const sum = (name: string) => (page.values[name] ?? []).reduce<number>((total, value) => total + (numeric(value) ?? 0), 0);
   const [whole, yes, doubt] = [sum("kernel_time"), sum("tensor_core_time"), sum("tensor_core_undetermined_time")];
   if (!(whole > 0)) return null;
+  const called = page.columns.find((column) => column.name === "tensor_core_time")?.heading;
+  const units = (called ?? "Tensor Core time").replace(/ time$/, "s");
   const parts = [
-    { name: "on matrix units", value: yes, colour: "--k-matrix" },
+    { name: `on ${units}`, value: yes, colour: "--k-matrix" },
     { name: "not on them", value: whole - yes - doubt, colour: "--k-copies" },
     { name: "not known", value: doubt, colour: "--k-unknown" },
   ];
-  return <Shares title="Kernel time by matrix units" parts={parts.filter((part) => part.value > 0)} show={time} exact={(value) => exact(value, "ns")} />;
+  return <Shares title={`Kernel time on ${units}`} parts={parts.filter((part) => part.value > 0)} show={time} exact={(value) => exact(value, "ns")} />;
 }
 
 function Lengths({ page }: { page: TablePage }) {

@@ -26,7 +26,8 @@ function Layers({ source, params }: PageProps) {
             <FlameSection source={source} params={params} first={named ? "layer" : "op"} />
             <ModuleTree
               table={found}
-              search={params.get("q") ?? ""}
+              search={params.get("modules_q") ?? ""}
+              onSearch={(text) => setParams({ modules_q: text || undefined }, false)}
               selected={layer}
               onSelect={(next) => setParams({ layer: next === layer ? undefined : (next ?? undefined) }, false)}
             />

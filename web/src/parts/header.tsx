@@ -83,14 +83,15 @@ function Steps({ source, about, value }: { source: Source; about: About; value: 
   useEffect(() => (setText(value), setWrong("")), [value]);
   if (!about.steps) return null;
   const { first, last, marked } = about.steps;
+  const range = first === last ? `${first}` : `${first}-${last}`;
   // without steps those that were found are selected, which the Steps page lists
   const what = marked ? "Steps" : "Iterations";
   const send = () => {
-    const range = stepRange(text);
-    if (range === null) setWrong(`Write ${marked ? "a step" : "an iteration"} or a range: ${first}, or ${first}-${last}`);
+    const steps = stepRange(text);
+    if (steps === null) setWrong(`Write ${marked ? "a step" : "an iteration"} or a range: ${first}, or ${first}-${last}`);
     else {
       setWrong("");
-      setParams({ steps: range }, false);
+      setParams({ steps }, false);
     }
   };
   return (
@@ -102,7 +103,8 @@ function Steps({ source, about, value }: { source: Source; about: About; value: 
         inputMode="numeric"
         autocomplete="off"
         disabled={!source.live}
-        placeholder={`${first}-${last}`}
+        placeholder={range}
+        style={{ width: `${Math.max(9, range.length + 4)}ch` }}
         value={text}
         aria-invalid={wrong !== ""}
         aria-label={`${what}, from ${first} to ${last}`}

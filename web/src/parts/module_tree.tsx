@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { unfit } from "./columns";
 import { exact, show, visible } from "./format";
 import { Share } from "./share";
+import { Filter } from "./table_tools";
 import type { Whole } from "./whole";
 
 /** Rows drawn at most: more are opened bit by bit. */
@@ -64,6 +65,7 @@ export function openedFirst(parent: (number | null)[], depth: (number | null)[],
 export function ModuleTree(props: {
   table: Whole;
   search: string;
+  onSearch: (text: string) => void;
   selected: string | null;
   onSelect: (layer: string | null) => void;
 }) {
@@ -117,7 +119,12 @@ export function ModuleTree(props: {
   };
   return (
     <section class="modules">
-      <h2 title={table.page.row}>{visible(table.page.title)}</h2>
+      <div class="table-top">
+        <h2 title={table.page.row}>{visible(table.page.title)}</h2>
+        <div class="table-tools">
+          <Filter of={table.page.title} text={search} onText={props.onSearch} />
+        </div>
+      </div>
       {search && !rows.length && <p class="no-rows">No module's name or class has “{visible(search)}”.</p>}
       <div class="scrolled modules-scroll">
         <table role="treegrid" aria-label={table.page.title}>

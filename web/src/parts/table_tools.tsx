@@ -106,7 +106,7 @@ export function Tools(props: Props) {
 }
 
 /** Leaves rows of this table alone that have the text; the search above the pages leaves all as they are. */
-function Filter({ of, text, onText }: { of: string; text: string; onText: (text: string) => void }) {
+export function Filter({ of, text, onText }: { of: string; text: string; onText: (text: string) => void }) {
   const [typed, setTyped] = useState(text);
   useEffect(() => setTyped(text), [text]);
   useEffect(() => {

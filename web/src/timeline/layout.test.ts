@@ -25,7 +25,7 @@ test("without a device the processors' use and memory stand above", () => {
 });
 
 test("the host's memory and a device's are told apart", () => {
-  assert.deepEqual(said([curve("memory in use", -1), curve("memory in use"), curve("device busy")], 0), ["memory in use (CPU)", "memory in use (device 0)", "device busy", "[train.py: device 0]", "stream 7"]);
+  assert.deepEqual(said([curve("memory in use", -1), curve("memory in use"), curve("device busy")], 0), ["CPU: memory in use", "device 0: memory in use", "device busy", "[train.py: device 0]", "stream 7"]);
 });
 
 test("each band begins where the one above ends, and keeps the number of its curve", () => {

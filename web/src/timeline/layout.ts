@@ -66,11 +66,12 @@ export function laidOut(lanes: LaneSaid[], curves: Curve[], sampled: number, ope
   const place = (one: Curve, curve: number): void => {
     // the host's memory beside a device's
     const twin = curves.some((other) => other !== one && other.title === one.title && other.process === one.process);
-    const named = many ? ` (device ${one.device}${alone ? "" : `, process ${one.process}`})` : twin ? ` (device ${one.device})` : "";
-    const where = one.device >= 0 ? named : twin ? " (CPU)" : "";
+    const named = many ? `device ${one.device}${alone ? "" : ` of process ${one.process}`}: ` : twin ? `device ${one.device}: ` : "";
+    // first, as the end of a long title is cut
+    const where = one.device >= 0 ? named : twin ? "CPU: " : "";
     const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}${unitOf(one.unit)}`;
     const height = CURVE + (narrow ? TITLE : 0);
-    bands.push({ kind: "curve", y, height, curve, title: one.title + where, scale, how: one.how });
+    bands.push({ kind: "curve", y, height, curve, title: where + (where ? one.title.replace(/^device /, "") : one.title), scale, how: one.how });
     y += height;
   };
   const below: number[] = [];

@@ -181,7 +181,7 @@ export class Painter {
       to.fillStyle = this.line;
       to.fillRect(place, 4, 1, RULER - 5);
       to.fillStyle = this.quiet;
-      to.fillText(text, place + 4, RULER / 2);
+      if (place + 4 + to.measureText(text).width <= scene.width) to.fillText(text, place + 4, RULER / 2);
     }
     to.restore();
     if (scene.gutter) {

@@ -49,8 +49,9 @@ _ROWS: Final = {
     "source": pl.String, "count": pl.Int64, "bytes": pl.Int64,
 }  # fmt: skip
 _RECOMMENDED: Final[Named] = {
-    "torch": "Keep no tensor that needs a gradient over steps: history.append(loss.item()) or loss.detach()"
-    " (a loss holds its whole graph), results under torch.no_grad(), and no retain_graph=True.",
+    "torch": "Keep of each step only what is needed, as numbers or without a graph:"
+    " history.append(loss.item()) or loss.detach() (a loss holds its whole graph), results under"
+    " torch.no_grad(), no retain_graph=True.",
     "tensorflow": "Keep no tensors of a step in Python lists: append float(loss), and use tf.keras.metrics;"
     " create tf.function, tf.Variable and datasets once, outside of the loop.",
     "jax": "Keep no arrays of a step in Python lists: append float(loss); create jax.jit(f) once, outside of"

@@ -29,7 +29,7 @@ _MOST: Final = 2 / 3
 _OTHERS: Final = 0.25
 _BY_OTHERS: Final = (
     "Run it where no other work takes the processors, or give it processors of its own (taskset -c 0-3, a"
-    " container's cpuset); measure again then: times of a starved run say little of the program."
+    " container's cpuset); then measure again: the times of a starved run say little about the program."
 )
 _BY_ITSELF: Final = (
     "Use fewer threads and worker processes than there are processors: OMP_NUM_THREADS, the framework's own"
