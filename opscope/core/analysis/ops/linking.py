@@ -220,7 +220,7 @@ def _by_parameters(ops: _Ops) -> _Pairs:
     unsized = [lacks_sizes(call) for call in ops.calls]
     rows = ops.uncosted_rows(lambda name: OVER_PARAMETERS.match(name) is not None)
     rows = rows[np.array(unsized, bool)[ops.reading[rows]]]
-    gradients = ops.op_rows(call.name == ACCUMULATES for call in ops.calls) if len(rows) else rows
+    gradients = ops.op_rows(ops.named(ACCUMULATES.__eq__)) if len(rows) else rows
     lists, places = sizes_of_lists(ops.attribution, ops.calls, rows, gradients)
     kinds = _elements(ops.attribution, rows)
     span = len(lists) or 1
