@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.communication import is_torch
 from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import spread
+from opscope.core.tables.intervals import Ints
 
 from .columns import NONE, nullable
 from .links import Placed, forward_threads
@@ -44,7 +45,6 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     columns = placed.columns
     rows = columns[kind]
     name = rows.column("name", np.int32)
-    process, thread = placed.process(rows), placed.thread(rows)
     text, texts = rows.column("text", np.int32), list(columns.texts)
     names = list(columns.names)
     compiling = {
@@ -54,14 +54,22 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     replaced = own_text[name]
     text = np.where(replaced >= 0, replaced + len(texts), text)
     labels = [names[own] if own >= 0 else "" for own in own_text.tolist()]
-    texts += [
-        COMPILE if label in compiling else _label(kind, label) if label else "" for label in labels
-    ]
+    texts += [_label(kind, label) if label else "" for label in labels]
     bare, seen = np.flatnonzero(text < 0), np.zeros(len(names), bool)
     seen[name[bare]] = True
     text[bare] = (np.cumsum(seen) - 1 + len(texts))[name[bare]]
     texts += [op_text(names[n], b"", b"", b"", b"", b"") for n in np.flatnonzero(seen).tolist()]
     direction = category[name]
+    process, thread = placed.process(rows), placed.thread(rows)
+    start, end = placed.start(rows), placed.end(rows)
+    compiles = np.array([label in compiling for label in names], bool)[name]
+    if kind == "op" and compiles.any():
+        outer = np.flatnonzero(compiles)
+        outer = outer[_outermost(process, thread, start, end, outer)]
+        direction[outer], text[outer] = _DIRECTION["phase"], len(texts)
+        texts.append(COMPILE)
+        compiles[outer] = False
+    domain_of_row = np.where(compiles, _DOMAINS.index("runtime"), domain[name])
     forward = np.full(len(name), NONE)
     if kind == "op":
         direction = np.where(rows.column("fwd") > 0, _DIRECTION["backward"], direction)
@@ -71,9 +79,9 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
             "process": process,
             "thread": thread,
             "end_thread": thread,
-            "start": placed.start(rows),
-            "end": placed.end(rows),
-            "domain": spread("domain", _DOMAINS, domain[name]),
+            "start": start,
+            "end": end,
+            "domain": spread("domain", _DOMAINS, domain_of_row),
             "category": spread("category", _CATEGORIES, direction),
             "text": spread("text", texts, text),
             "seq": nullable(rows.column("seq")),
@@ -82,6 +90,20 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
             "kind": spread("kind", ["pushpop"], np.zeros(len(name), np.int32)),
         }
     )
+
+
+def _outermost(
+    process: NDArray[np.int32], thread: Ints, start: Ints, end: Ints, rows: Ints
+) -> NDArray[np.bool_]:
+    """Return which of the ``rows`` lie in no other of them on their thread."""
+    table = pl.DataFrame(
+        {"process": process[rows], "thread": thread[rows], "start": start[rows], "end": end[rows]}
+    )
+    table = table.with_row_index().sort("start", "end", descending=[False, True])
+    before = pl.col("end").cum_max().shift(1).over("process", "thread")
+    table = table.with_columns((before.is_null() | (before <= pl.col("start"))).alias("outer"))
+    outermost: NDArray[np.bool_] = table.sort("index")["outer"].to_numpy()
+    return outermost
 
 
 def _records(placed: Placed, attrs: pl.Series, name: NDArray[np.int32]) -> pl.Series:
@@ -103,14 +125,14 @@ def _meanings(
     text = np.full(len(names), -1, np.int32)
     for code in np.unique(used).tolist():
         name = names[code]
-        category_name = "phase" if name in compiling else category_of(kind, name)
+        category_name = category_of(kind, name)
         if category_name is not None:
             category[code] = _DIRECTION[category_name]
         if kind == "python":
             domain[code], text[code] = 2, code
-        elif kind == "user" and name.startswith(_COMPILERS):
+        elif name in compiling or (kind == "user" and name.startswith(_COMPILERS)):
             domain[code], text[code] = 3, code
-        elif category_name in ("step", "phase") or (kind == "user" and category_name is None):
+        elif category_name == "step" or (kind == "user" and category_name is None):
             domain[code], text[code] = 1, code
     return domain, category, text
 

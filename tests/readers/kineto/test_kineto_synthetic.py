@@ -414,6 +414,8 @@ def test_what_dynamo_times_is_compiling_and_no_op(tmp_path):
         ]
     profile = Profile(kineto.read(write(tmp_path / "t.json", events)))
     assert profile.diagnosis()["finding"].to_list()[:2] == ["compilation", "input-bound"]
+    phases = profile.trace["ranges"].filter(pl.col("category") == "phase")
+    assert phases["text"].to_list() == ["compile"], "one compilation, whatever is inside"
     ops = set(profile.ops()["op"])
     assert ops == {"aten::empty_strided", "aten::mm", "enumerate(DataLoader)#_Iter.__next__"}
 

@@ -64,7 +64,7 @@ def _none(answers: Answers) -> Answer:
         if parts is not None and len(parts):
             return CannotTell(
                 f"{len(numbers):,} compiled functions run, with {len(parts):,} eager ops between them in"
-                " a step:"
+                " all:"
                 " breaks of one function, or functions compiled apart. Record from the start of the"
                 " program with"
                 " opscope, which records what was compiled, or set TORCH_LOGS=graph_breaks"
@@ -80,6 +80,8 @@ def _none(answers: Answers) -> Answer:
     phases = compiles(answers.trace)["text"].cast(pl.String)
     if phases.str.contains(r"\Acompile .*\d+/\d+").any():
         return []
+    if len(phases):
+        return CannotTell("the profile has compilations, and no name tells of which functions")
     return CannotTell("it is about torch.compile, and the profile shows no use of it")
 
 
