@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.communication import is_torch
 from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import spread
-from opscope.core.tables.intervals import Ints
+from opscope.core.tables.intervals import nest
 
 from .columns import NONE, nullable
 from .links import Placed, forward_threads
@@ -61,15 +61,16 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     texts += [op_text(names[n], b"", b"", b"", b"", b"") for n in np.flatnonzero(seen).tolist()]
     direction = category[name]
     process, thread = placed.process(rows), placed.thread(rows)
-    start, end = placed.start(rows), placed.end(rows)
-    compiles = np.array([label in compiling for label in names], bool)[name]
-    if kind == "op" and compiles.any():
-        outer = np.flatnonzero(compiles)
-        outer = outer[_outermost(process, thread, start, end, outer)]
-        direction[outer], text[outer] = _DIRECTION["phase"], len(texts)
+    start, end, of_range = placed.start(rows), placed.end(rows), domain[name]
+    compiles = np.flatnonzero(np.array([label in compiling for label in names], bool)[name])
+    of_range[compiles] = _DOMAINS.index("runtime")
+    if kind == "op" and len(compiles):  # the outermost is a phase, what is inside is no op
+        compiles = compiles[np.argsort(thread[compiles], kind="stable")]
+        for mine in np.split(compiles, np.flatnonzero(np.diff(thread[compiles])) + 1):
+            inside = nest(start[mine], end[mine])
+            outer = mine[inside.order[inside.parent < 0]]
+            of_range[outer], direction[outer], text[outer] = 0, _DIRECTION["phase"], len(texts)
         texts.append(COMPILE)
-        compiles[outer] = False
-    domain_of_row = np.where(compiles, _DOMAINS.index("runtime"), domain[name])
     forward = np.full(len(name), NONE)
     if kind == "op":
         direction = np.where(rows.column("fwd") > 0, _DIRECTION["backward"], direction)
@@ -81,7 +82,7 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
             "end_thread": thread,
             "start": start,
             "end": end,
-            "domain": spread("domain", _DOMAINS, domain_of_row),
+            "domain": spread("domain", _DOMAINS, of_range),
             "category": spread("category", _CATEGORIES, direction),
             "text": spread("text", texts, text),
             "seq": nullable(rows.column("seq")),
@@ -90,20 +91,6 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
             "kind": spread("kind", ["pushpop"], np.zeros(len(name), np.int32)),
         }
     )
-
-
-def _outermost(
-    process: NDArray[np.int32], thread: Ints, start: Ints, end: Ints, rows: Ints
-) -> NDArray[np.bool_]:
-    """Return which of the ``rows`` lie in no other of them on their thread."""
-    table = pl.DataFrame(
-        {"process": process[rows], "thread": thread[rows], "start": start[rows], "end": end[rows]}
-    )
-    table = table.with_row_index().sort("start", "end", descending=[False, True])
-    before = pl.col("end").cum_max().shift(1).over("process", "thread")
-    table = table.with_columns((before.is_null() | (before <= pl.col("start"))).alias("outer"))
-    outermost: NDArray[np.bool_] = table.sort("index")["outer"].to_numpy()
-    return outermost
 
 
 def _records(placed: Placed, attrs: pl.Series, name: NDArray[np.int32]) -> pl.Series:
