@@ -36,6 +36,8 @@ def test_all_that_touches_the_scores_is_found():
     # no device is known, so nothing bounds what the products take
     assert (found.time, found.saving_least, found.saving_most) == (40_000, 0, 40_000 + 2 * 5_000)
     assert "128×128" in found.what
+    # one product writes them, scaling and softmax read and write them, the other product reads them
+    assert f"{6 * 2 * 2 * 4 * 128 * 128 / 1e6:.2f} MB of scores" in found.what
     rows, factors = found.edit.kernels
     assert rows.tolist() == [0, 1, 2, 3]
     assert factors.tolist() == [1.0, 0.0, 0.0, 1.0]

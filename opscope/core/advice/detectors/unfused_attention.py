@@ -171,18 +171,20 @@ def _touching(ran: pl.DataFrame, scores: _Scores) -> tuple[pl.DataFrame, int]:
     )
     if not scores or part.is_empty():
         return part.clear(), 0
-    codes, kinds = combined([part[name] for name in ("inputs", "outputs")])
+    codes, kinds = combined([part[name] for name in ("inputs", "outputs", "op_type")])
     texts = zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True)
-    moved = np.array([_moves(inputs, outputs, scores) for inputs, outputs in texts], np.int64)[
+    moved = np.array([_moves(*of, scores) for of in texts], np.int64)[
         codes
     ]
     return part.filter(pl.Series(moved > 0)), int(moved.sum())
 
 
-def _moves(inputs: str | None, outputs: str | None, scores: _Scores) -> int:
+def _moves(inputs: str | None, outputs: str | None, kind: str | None, scores: _Scores) -> int:
     """Return the bytes of scores that an op with these tensors reads and writes; 0 if it touches none."""
     read, written = tensors(inputs), tensors(outputs)
     sizes = [size_of(spec) for spec in (*read, *written) if _is_scores(spec, scores)]
+    if sizes and not written and kind not in _PRODUCTS:  # a softmax or a mask writes as much
+        sizes.append(max(sizes))
     if not sizes and len(read) >= 2:
         # a product writes the scores
         sizes = [
