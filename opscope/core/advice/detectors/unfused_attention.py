@@ -173,7 +173,7 @@ def _touching(ran: pl.DataFrame, scores: _Scores) -> tuple[pl.DataFrame, int]:
         return part.clear(), 0
     codes, kinds = combined([part[name] for name in ("inputs", "outputs", "op_type")])
     texts = zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True)
-    moved = np.array([_moves(*of, scores) for of in texts], np.int64)[
+    moved = np.array([_moves(into, out, kind, scores) for into, out, kind in texts], np.int64)[
         codes
     ]
     return part.filter(pl.Series(moved > 0)), int(moved.sum())
