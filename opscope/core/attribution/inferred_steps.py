@@ -528,6 +528,12 @@ class _Process:
         works = self._is_optimizer[rows]
         if not works.any() or works.all():
             return None
+        # a graph counts its steps at any time: what ran before the first gradient updates no weight
+        early = works & np.isin(self._reading[rows], self._reading[rows[: np.argmin(works)]])
+        return self._by_bursts(rows) or (self._by_bursts(rows[~early]) if early.any() else None)
+
+    def _by_bursts(self, rows: Ints) -> Found | None:
+        works = self._is_optimizer[rows]
         last = np.flatnonzero(works & ~np.append(works[1:], False))  # the last op of each burst
         begin = np.flatnonzero(works & ~np.append(False, works[:-1]))
         if begin[0] == 0:  # before any backward pass

@@ -66,6 +66,15 @@ def test_a_step_ends_with_the_optimizer(trace_of, many):
     assert steps["text"].to_list() == [f"step {n}" for n in range(many)]
 
 
+def test_what_a_graph_counts_at_any_time_ends_no_step(trace_of):
+    """MindSpore's graphs count steps, and raise Adam's factors, before the gradients or after them."""
+    early, late = "oCount f1 oPower f2 b2 b1 oAdam oAdam", "f1 f2 b2 oPower b1 oAdam oCount oAdam"
+    steps = [early, late, early, early, late, late, early, late, early]
+    trace = trace_of(ranges=unpaired(steps))
+    assert [ops.count("oAdam") for ops in ops_by_step(trace)] == [2] * 9
+    assert len(found(trace)) == 9
+
+
 def test_what_comes_before_the_first_step_is_none_of_it(trace_of):
     trace = trace_of(ranges=eager(["-init -init", *[STEP] * 5]))
     assert ops_by_step(trace) == [STEP.split()] * 5
