@@ -530,7 +530,26 @@ class _Process:
             return None
         # a graph counts its steps at any time: what ran before the first gradient updates no weight
         early = works & np.isin(self._reading[rows], self._reading[rows[: np.argmin(works)]])
-        return self._by_bursts(rows) or (self._by_bursts(rows[~early]) if early.any() else None)
+        found, late = self._by_bursts(rows), rows[~early]
+        if found is not None or not early.any():
+            return found
+        return self._by_bursts(late) or self._by_turns(late[self._is_optimizer[late]])
+
+    def _by_turns(self, rows: Ints) -> Found | None:
+        """Return the steps in which each of the optimizer's ops ``rows`` ran equally often, in any order."""
+        reading, count = np.unique(self._reading[rows], return_inverse=True, return_counts=True)[1:]
+        times = int(np.gcd.reduce(count)) if len(rows) else 0
+        if times < LEAST:
+            return None
+        order = np.argsort(reading, kind="stable")
+        turn = np.empty(len(rows), np.int64)
+        turn[order] = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        turn = turn * times // count[reading]
+        begin, ends = np.full(times, _NEVER), np.zeros(times, np.int64)
+        np.minimum.at(begin, turn, self._start[rows])
+        np.maximum.at(ends, turn, self._end[rows])
+        apart = bool((begin[1:] >= ends[:-1]).all())
+        return Found(ends, 1.0, "optimizer", False) if apart else None
 
     def _by_bursts(self, rows: Ints) -> Found | None:
         works = self._is_optimizer[rows]

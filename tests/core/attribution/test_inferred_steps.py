@@ -75,6 +75,13 @@ def test_what_a_graph_counts_at_any_time_ends_no_step(trace_of):
     assert len(found(trace)) == 9
 
 
+def test_weights_that_a_graph_updates_amid_the_gradients_are_of_one_step(trace_of):
+    amid, after = "oCount f1 f2 b2 oA b1 oB", "f1 f2 b2 b1 oCount oA oB"
+    trace = trace_of(ranges=unpaired([amid, *[after] * 3, "f1 f2 b2 oB b1 oCount oA", after]))
+    assert [len(ops) for ops in ops_by_step(trace)] == [7] * 6
+    assert len(found(trace)) == 6
+
+
 def test_what_comes_before_the_first_step_is_none_of_it(trace_of):
     trace = trace_of(ranges=eager(["-init -init", *[STEP] * 5]))
     assert ops_by_step(trace) == [STEP.split()] * 5
