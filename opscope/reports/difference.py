@@ -145,7 +145,7 @@ def _became(difference: Difference) -> str:
         return f"The length of {units.with_article(unit)} is not known: {row['reason']}"
     if row["change"] == 0:
         said = f"{units.with_article(unit).capitalize()} takes {units.time(row['a'])} in both"
-        changed = difference.ops.filter(~pl.col("verdict").is_in([SAME, UNCLEAR]))
+        changed = difference.ops.filter(~pl.col("verdict").is_in([SAME, UNCLEAR]).fill_null(False))
         if difference.lacks:
             return f"{said}; what changed in it is not known ({'; '.join(difference.lacks)})"
         return said + ("; nothing changed" if changed.is_empty() else "")

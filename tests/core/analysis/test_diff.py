@@ -691,6 +691,19 @@ def test_other_devices_are_said_before_any_figure(trace_of):
     assert "B on an unknown device. " in headline(difference_of(same, on(None)))
 
 
+@pytest.mark.parametrize(("lasts", "said"), [(40, True), (60, False)])
+def test_steps_of_one_length_are_not_said_to_be_unchanged_where_the_noise_is_not_known(
+    trace_of, lasts, said
+):
+    def of(duration):
+        kernel = {"process": 0, "device": 0, "stream": 7, "name": "k", "start": 10}
+        step = {"process": 0, "thread": 1, "start": 0, "end": 100, "kind": "pushpop", "text": "step 1",
+                "category": "step", "domain": "user"}  # fmt: skip
+        return Profile(trace_of(kernels=[{**kernel, "end": 10 + duration}], ranges=[step]))
+
+    assert headline(difference_of(of(40), of(lasts))).endswith("nothing changed") is said
+
+
 def test_what_of_the_recording_is_not_compared_is_said(attentions):
     assert any(
         note.startswith("A: steps 0 to 5") and "are not compared" in note
