@@ -125,6 +125,19 @@ def test_packed_keys_are_as_flash_attention_counts_them():
 
 
 @pytest.mark.parametrize(
+    ("queries", "keys", "longest"),
+    [(4, 90, "max_q=1, max_k=70"), (40, 90, "max_q=10, max_k=70"), (30, 80, "max_q=13, max_k=20")],
+)
+def test_one_length_on_one_side_gives_the_pairs_of_packed_sequences(queries, keys, longest):
+    shapes = f"bf16[{queries},8,64], bf16[{keys},2,64], bf16[{keys},2,64], i32[5], i32[5]"
+    text = f"flash_attn::_flash_attn_varlen_forward({shapes}) {{{{{longest}, causal={{}}}}}}"
+    assert known(text.format("false")).matrix_flops == 4 * 64 * 8 * queries * keys // 4
+    cost, why = perf.cost(parse(text.format("true")))
+    assert (cost is None) == (queries > 4), "a causal mask leaves one query of each all its keys"
+    assert cost is not None or "GFLOP, for 4 sequences" in why
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         (PREFILL.format(3, 3), "lengths are data"),

@@ -226,7 +226,8 @@ def _varlen(
     """Return what ``tokens_first`` does, for packed sequences of equal length or a single sequence.
 
     The offsets are data that no trace records. All sequences have the longest length if that length
-    times their number is the number of tokens. Raises CannotKnow otherwise.
+    times their number is the number of tokens; it suffices that either the queries or the keys are so,
+    as one query of each sequence is. Raises CannotKnow otherwise.
     """
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
     tokens, heads, d_qk = q[-3], q[-2], q[-1]
@@ -246,12 +247,16 @@ def _varlen(
         longest_q, longest_k = tokens, keys
     if longest_q == 1 and longest_k is not None and tokens == count:
         longest_q = 1
-    if (
-        not isinstance(longest_q, int)
-        or not isinstance(longest_k, int)
-        or longest_q * count != tokens
-        or longest_k * count != keys
-    ):
+    each_q, each_k = (
+        length if isinstance(length, int) and length * count == whole else 0
+        for length, whole in ((longest_q, tokens), (longest_k, keys))
+    )
+    if bool(each_q) != bool(each_k):  # one length on one side gives the pairs, if none is masked
+        of_q, of_k = (each_q, keys) if each_q else (tokens, each_k)
+        pairs = heads * of_q * of_k
+        if live_pairs(call, of_q, of_k, bottom_right=True) == of_q * of_k:
+            return pairs, pairs, d_qk, d_v
+    if not (each_q and each_k):
         most = [
             longest
             if isinstance(longest, int) and 0 < longest <= whole <= longest * count
@@ -264,8 +269,8 @@ def _varlen(
             "the lengths of the packed sequences are data that no trace records: "
             f"{each * low / 1e9:.6g} to {each * high / 1e9:.6g} GFLOP, for {count} sequences"
         )
-    live = live_pairs(call, longest_q, longest_k, bottom_right=True)
-    return count * heads * longest_q * longest_k, count * heads * live, d_qk, d_v
+    live = live_pairs(call, each_q, each_k, bottom_right=True)
+    return count * heads * each_q * each_k, count * heads * live, d_qk, d_v
 
 
 def _bounds(count: int, queries: int, keys: int, most_q: int, most_k: int) -> tuple[int, int]:
