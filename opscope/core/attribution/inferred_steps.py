@@ -5,7 +5,7 @@ Only for processes without step ranges, and only if the work between two ends of
 - ``global_step``: a step ends where TensorFlow's counter of that name is written.
 - ``optimizer``: a step ends with the optimizer's ops that follow a backward pass. In nine tenths of the
   steps these ops must be the same as in the step before; with several optimizers (a GAN has two), the
-  same as in the round before.
+  same as in the round before. A graph may run them at any time: then each must run equally often, in turns.
 - ``function``: a step is a run of the compiled functions (XLA's) that contain the optimizer's ops or, if
   none does, of the one that contains backward ops. Each of its operations must run equally often in nine
   tenths of the steps. If a function without an optimizer runs several times for each run of another
