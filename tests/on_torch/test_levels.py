@@ -143,7 +143,8 @@ def own_programs():
         "number first": lambda: (1 - x, 1 / x, 2**x, x.half() * 2, x + 1.5, x.bfloat16() + x),
         "out": lambda: torch.add(x, x, out=torch.empty(16, 12)),
         "roll": lambda: x.roll((3, 1), (0, 1)),
-        "same": lambda: (x.type_as(x), x.float(), x.contiguous()),
+        "same": lambda: (x.type_as(x), x.float(), x.contiguous(), x.to_dense()),
+        "no autocast": lambda: torch.ops.aten._autocast_to_full_precision(x, False, False),
         "scatter": lambda: x.scatter(0, torch.zeros(4, 12, dtype=torch.int64), x, reduce="add"),
     }
 

@@ -27,7 +27,8 @@ _FORWARD_DERIVATIVE: Final = "aten::_fw_primal"
 _MAY_DO_NOTHING: Final = frozenset(
     f"aten::{name}"
     for name in (
-        *("to", "type_as", "contiguous", "conj_physical"),
+        *("to", "type_as", "contiguous", "conj_physical", "to_dense"),
+        *("_autocast_to_reduced_precision", "_autocast_to_full_precision"),
         *("dropout", "feature_dropout", "alpha_dropout"),
     )
 )
