@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 #: Inductor's own annotation around a graph that it compiled, which is not a user range.
 _COMPILERS: Final = "## Call CompiledFxGraph"
 #: The ends of the names of what TorchDynamo does when it compiles: ``backend_compile``, once with each.
-_COMPILING: Final = re.compile(r"(.+)(?: \(dynamo_timed\)|_data: (?:.*, )?compile_id=.*)\Z", re.S)
+_COMPILING: Final = re.compile(r"(.{1,200}?)(?: \(dynamo_timed\)\Z|_data: .{0,200}?compile_id=)")
 _DOMAINS: Final = ("kineto", "user", "python", "runtime")
 _CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer", "phase")
 _DIRECTION: Final = {name: code for code, name in enumerate(_CATEGORIES)}
