@@ -62,10 +62,17 @@ def reason(difference: Difference) -> Reason | None:
     if not change or not (difference.a.has_ops and difference.b.has_ops) or difference.lacks:
         return None
     table = _spent(difference)
-    reasons = [*_replaced(table), *_single(table, difference.op_sums)]
-    reasons = [
+    reasons: list[tuple[str, float]] = []
+    parts: set[str] = set()
+    for words, time, rows in _replaced(table):
+        if time * change > 0 and abs(time) >= _LEAST * abs(change):
+            reasons.append((words, time))
+            parts |= set(rows["op"])
+    # an op that went into another, or came out of it, is no reason of its own
+    apart = ~pl.col("op").is_in(list(parts)).fill_null(False)
+    reasons += [
         (words, time)
-        for words, time in reasons
+        for words, time in _single(table, difference.op_sums.filter(apart))
         if time * change > 0 and abs(time) >= _LEAST * abs(change)
     ]
     if not reasons:
@@ -105,8 +112,8 @@ def _spent_of(side: Reduced) -> pl.DataFrame:
     return tables[0].join(tables[1], on=_BY, how="full", coalesce=True, nulls_equal=True)
 
 
-def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float]]:
-    """Yield the ops that were replaced by one op, or one op by many, with the total change."""
+def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float, pl.DataFrame]]:
+    """Yield the ops that were replaced by one op, or one op by many, with the total change and their rows."""
     for subject, fused, among, by_layer in _FUSED:
         for before, after in (("a", "b"), ("b", "a")):
             ran = pl.col(f"calls_{after}") > 0, pl.col(f"calls_{before}") == 0
@@ -128,7 +135,7 @@ def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float]]:
                 else f"became many ops ({parts} in place of {few})"
             )
             rows = pl.concat([new, fewer])
-            yield f"{subject} {became}", float((rows["b"] - rows["a"]).sum())
+            yield f"{subject} {became}", float((rows["b"] - rows["a"]).sum()), rows
 
 
 def _single(table: pl.DataFrame, sums: pl.DataFrame) -> Iterator[tuple[str, float]]:
