@@ -43,6 +43,8 @@ _FUSED: Final = (
 _LEAST: Final = 0.1
 #: Relative difference from which the amount of work counts as changed.
 _OTHER_AMOUNT: Final = 0.02
+#: Largest relative change of an op that is called unchanged.
+_UNCHANGED: Final = 0.05
 _NAMED: Final = 3
 _BY: Final = ("op", "direction", "layer")
 
@@ -82,8 +84,10 @@ def reason(difference: Difference) -> Reason | None:
 
 
 def unchanged(difference: Difference) -> str | None:
-    """Return the ops that changed by no more than the noise, most time first; None if there are none."""
-    rows = difference.op_sums.filter(pl.col("verdict").is_in([SAME, UNCLEAR]), pl.col("a") > 0)
+    """Return the ops that changed by no more than the noise and a twentieth, most time first; None if there
+    are none. A larger change within the noise is unclear."""
+    few = pl.col("change").abs() <= _UNCHANGED * pl.col("a")
+    rows = difference.op_sums.filter(pl.col("verdict").is_in([SAME, UNCLEAR]), pl.col("a") > 0, few)
     if rows.is_empty() or not difference.step["change"][0]:
         return None
     rows = rows.sort("a", "op", descending=[True, False])
