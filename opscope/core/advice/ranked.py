@@ -75,7 +75,9 @@ def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
                 if entry is not best
             ]
             rows.append(replace(best, cause=cause, sure=cause["sure"]))
-    rows = sorted([*rows, *left], key=_place)
+    sure = [entry for entry in left if entry.sure]
+    most = max(map(_cost, sure), default=None)
+    rows = sorted([*rows, *left], key=lambda entry: _place(entry, most))
     order = (CANNOT_TELL, NOTHING)
     rest = [entry for entry in measured if entry.outcome != FOUND]
     rest.sort(key=lambda entry: (order.index(entry.outcome), entry.detector))
@@ -189,18 +191,28 @@ def _alone(cause: Row) -> Said:
     return replace(said, step_share=cause["share"] if of_step else None)
 
 
-def _place(entry: Said) -> tuple[int, int, int, str]:
-    """Return the place in the list: first a sure finding that makes all others doubtful, then sure ones by
-    their cost in the run, what bounds the kernels, borderline causes, the others.
-
-    That work stays below its roof may follow from any other finding, so it comes after these.
-    """
+def _cost(entry: Said) -> int:
+    """Return what a sure finding costs the run (ns)."""
     assert entry.finding is not None
     cost = entry.cause["lost"] if entry.cause is not None else entry.finding.saving
+    least = entry.finding.time if entry.finding.stands_out else entry.finding.saving_least
+    return int(cost or least)
+
+
+def _place(entry: Said, most: int | None = None) -> tuple[int, int, int, str]:
+    """Return the place in the list: first a sure finding that makes all others doubtful, then sure ones by
+    their cost in the run, borderline causes, the others.
+
+    ``most``: the largest cost of a sure finding that explains no cause. It may be why the kernels stay below
+    their roof, so what bounds them comes after it.
+    """
+    assert entry.finding is not None
     if entry.sure:
-        least = entry.finding.time if entry.finding.stands_out else entry.finding.saving_least
-        place = 1 if entry.detector in BOUNDS else -int(entry.finding.doubts)
-        return 0, place, -int(cost or least), entry.detector
+        cost = _cost(entry)
+        if entry.detector in BOUNDS and most is not None:
+            cost = min(cost, most - 1)
+        return 0, -int(entry.finding.doubts), -cost, entry.detector
+    cost = entry.cause["lost"] if entry.cause is not None else 0
     if entry.cause is not None and entry.cause["finding"].startswith(NEARLY):
         return 1, 0, -int(cost or 0), entry.detector
     return 2, *rank(entry.finding), entry.detector

@@ -8,6 +8,7 @@ loop in its middle.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,8 @@ from opscope.core.tables.trace import Trace
 END_INFERRED: Final = '{"end":"inferred"}'
 #: Fewer steps before the last one show no habit.
 LEAST: Final = 2
+#: How many of the most frequent ways in which steps end are compared.
+TAILS: Final = 8
 
 
 def with_ends(trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_]) -> tuple[Trace, int]:
@@ -78,13 +81,14 @@ def _ends(
         trained and bool(leaves[last - len(tail) + common(tail, usual) : last].any())
         for tail, last in zip(tails, high.tolist(), strict=True)
     ]
-    regular = {
-        tail.tobytes(): tail for tail, away in zip(tails[:-1], left, strict=False) if not away
-    }
+    regular = Counter(
+        tail.tobytes() for tail, away in zip(tails[:-1], left, strict=False) if not away
+    ).most_common(TAILS)
+    usual_tails = [np.frombuffer(data, usual.dtype) for data, _ in regular]
     ends: dict[int, int] = {}
     for step in np.flatnonzero(left | is_open).tolist():
         tail = tails[step]
-        sizes = [len(each) for each in regular.values() if common(tail, each) == len(each)]
+        sizes = [len(each) for each in usual_tails if common(tail, each) == len(each)]
         until = int(core[step]) + max(sizes, default=common(tail, usual) if trained else 0)
         if until > low[step] and core[step] >= low[step]:
             ends[int(rows[step])] = int(events.end[low[step] : until].max())

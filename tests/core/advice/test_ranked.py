@@ -80,6 +80,19 @@ def test_what_costs_most_of_the_run_is_first_be_it_once_or_in_each_step():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("saving", "order"),
+    [
+        (100, ["host-bound", "unfused attention", "memory-bandwidth-bound"]),
+        (350, ["unfused attention", "memory-bandwidth-bound", "host-bound"]),
+        (40, ["memory-bandwidth-bound", "host-bound"]),  # 4 % of a median step
+    ],
+)
+def test_what_bounds_the_kernels_comes_after_what_may_be_why(saving, order):
+    causes = [cause("memory-bandwidth-bound", 500), cause("host-bound", 300)]
+    assert verdict([said("unfused_attention", saving)], *causes) == order
+
+
 def test_a_finding_that_explains_a_cause_is_one_row_with_it():
     causes = Causes([cause("input-bound", 400)], HEALTHY, (), **MADE)
     rows = ranked(

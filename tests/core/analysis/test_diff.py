@@ -635,6 +635,37 @@ def test_one_sentence_says_that_many_ops_became_one(attentions):
     assert any(note.startswith("unchanged, within the noise: aten::mm") for note in notes(found))
 
 
+def looped(trace_of, *ops: tuple[str, list[int]]) -> Profile:
+    """Six steps, each with these ops; the ns of each op by step."""
+    rows, time = [], 0
+    for step in range(6):
+        begin = time
+        for name, lengths in ops:
+            rows.append({"start": time, "end": time + lengths[step % len(lengths)], "category": "forward",
+                         "domain": "opscope.torch", "text": f"aten::{name}(f32[8,8,8])"})  # fmt: skip
+            time = rows[-1]["end"]
+        rows.append({"start": begin, "end": time, "domain": "opscope.step", "category": "step",
+                     "text": f"step {step}"})  # fmt: skip
+    each = {"process": 0, "thread": 1, "kind": "pushpop"}
+    return Profile(trace_of(ranges=[each | row for row in rows]))
+
+
+def test_an_op_that_went_into_another_is_no_reason_of_its_own(trace_of):
+    """Of 150 µs 90 remain: the product alone would explain more than all."""
+    before = looped(trace_of, ("mm", [50]), ("bmm", [100_000]), ("_softmax", [50_000]))
+    after = looped(trace_of, ("mm", [50]), ("scaled_dot_product_attention", [90_000]))
+    found = reason(difference_of(before, after))
+    assert found.words.startswith("the attention became one op")
+    assert (found.change, found.share) == (-60_000, 1.0)
+
+
+def test_a_large_change_within_the_noise_is_not_called_unchanged(trace_of):
+    before = looped(trace_of, ("mm", [1_000, 9_000]), ("relu", [5_000]))
+    after = looped(trace_of, ("mm", [2_000, 12_000]), ("relu", [5_000]))
+    (line,) = [note for note in notes(difference_of(before, after)) if "unchanged" in note]
+    assert line.startswith("unchanged, within the noise: aten::relu: 5.00 µs and 5.00 µs")
+
+
 def test_work_without_a_name_is_no_reason(attentions):
     before = attentions[0]
     tables = dict(before.trace.tables)

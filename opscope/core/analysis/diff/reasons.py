@@ -43,6 +43,8 @@ _FUSED: Final = (
 _LEAST: Final = 0.1
 #: Relative difference from which the amount of work counts as changed.
 _OTHER_AMOUNT: Final = 0.02
+#: Largest relative change of an op that is called unchanged.
+_UNCHANGED: Final = 0.05
 _NAMED: Final = 3
 _BY: Final = ("op", "direction", "layer")
 
@@ -62,10 +64,17 @@ def reason(difference: Difference) -> Reason | None:
     if not change or not (difference.a.has_ops and difference.b.has_ops) or difference.lacks:
         return None
     table = _spent(difference)
-    reasons = [*_replaced(table), *_single(table, difference.op_sums)]
-    reasons = [
+    reasons: list[tuple[str, float]] = []
+    parts: set[str] = set()
+    for words, time, rows in _replaced(table):
+        if time * change > 0 and abs(time) >= _LEAST * abs(change):
+            reasons.append((words, time))
+            parts |= set(rows["op"])
+    # an op that went into another, or came out of it, is no reason of its own
+    apart = ~pl.col("op").is_in(list(parts)).fill_null(False)
+    reasons += [
         (words, time)
-        for words, time in reasons
+        for words, time in _single(table, difference.op_sums.filter(apart))
         if time * change > 0 and abs(time) >= _LEAST * abs(change)
     ]
     if not reasons:
@@ -75,8 +84,10 @@ def reason(difference: Difference) -> Reason | None:
 
 
 def unchanged(difference: Difference) -> str | None:
-    """Return the ops that changed by no more than the noise, most time first; None if there are none."""
-    rows = difference.op_sums.filter(pl.col("verdict").is_in([SAME, UNCLEAR]), pl.col("a") > 0)
+    """Return the ops that changed by no more than the noise and a twentieth, most time first; None if there
+    are none. A larger change within the noise is unclear."""
+    few = pl.col("change").abs() <= _UNCHANGED * pl.col("a")
+    rows = difference.op_sums.filter(pl.col("verdict").is_in([SAME, UNCLEAR]), pl.col("a") > 0, few)
     if rows.is_empty() or not difference.step["change"][0]:
         return None
     rows = rows.sort("a", "op", descending=[True, False])
@@ -105,8 +116,8 @@ def _spent_of(side: Reduced) -> pl.DataFrame:
     return tables[0].join(tables[1], on=_BY, how="full", coalesce=True, nulls_equal=True)
 
 
-def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float]]:
-    """Yield the ops that were replaced by one op, or one op by many, with the total change."""
+def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float, pl.DataFrame]]:
+    """Yield the ops that were replaced by one op, or one op by many, with the total change and their rows."""
     for subject, fused, among, by_layer in _FUSED:
         for before, after in (("a", "b"), ("b", "a")):
             ran = pl.col(f"calls_{after}") > 0, pl.col(f"calls_{before}") == 0
@@ -128,7 +139,7 @@ def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float]]:
                 else f"became many ops ({parts} in place of {few})"
             )
             rows = pl.concat([new, fewer])
-            yield f"{subject} {became}", float((rows["b"] - rows["a"]).sum())
+            yield f"{subject} {became}", float((rows["b"] - rows["a"]).sum()), rows
 
 
 def _single(table: pl.DataFrame, sums: pl.DataFrame) -> Iterator[tuple[str, float]]:

@@ -13,6 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from math import gcd
+from operator import mul
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,6 +27,7 @@ from opscope.core.tables.columns import compact, extents, matching
 from opscope.core.tables.intervals import NONE, Ints
 
 Shape: TypeAlias = "tuple[Dim, ...]"
+_Pass: TypeAlias = "tuple[list[Shape], list[int], int]"
 #: The autograd node that adds a gradient to its parameter's.
 ACCUMULATES: Final = "torch::autograd::AccumulateGrad"
 #: Elements of a tensor that a block works on.
@@ -97,31 +100,35 @@ def sizes_of_lists(
         mine, latest = mine[latest >= 0], latest[latest >= 0]
         pairs = np.stack((np.array(kind_of_pass)[latest], blocks[mine]))
         distinct, which = np.unique(pairs, axis=1, return_inverse=True)
-        passes = list(kinds)
-        shapes = [_of_pass(dict(passes[kind]), calls, count) for kind, count in distinct.T.tolist()]
+        passes = [_of_pass(kind, calls) for kind in kinds]
+        shapes = [_parameters(passes[kind], count) for kind, count in distinct.T.tolist()]
         chosen = [NONE if each is None else lists.setdefault(each, len(lists)) for each in shapes]
         places[mine] = np.array(chosen, np.int64)[which.ravel()]
     return list(lists), places
 
 
-def _of_pass(
-    gradients: dict[int, int], calls: list[OpCall], blocks: int
-) -> tuple[Shape, ...] | None:
-    """Return the shapes of the parameters that need this many blocks; each may have several gradients."""
+def _of_pass(gradients: tuple[tuple[int, int], ...], calls: list[OpCall]) -> _Pass | None:
+    """Return the shapes of a pass's gradients, how many each has, and how many blocks they need in all."""
     try:
-        parameters = {code: need(calls[code], 0, "gradient") for code in gradients}
-        sizes = {code: numel(tensor) for code, tensor in parameters.items()}
+        tensors = [need(calls[code], 0, "gradient") for code, _ in gradients]
+        blocks = [-(-numel(tensor) // CHUNK) for tensor in tensors]
     except CannotKnow:
         return None
-    needed = sum(-(-sizes[code] // CHUNK) * count for code, count in gradients.items())
-    times, rest = divmod(needed, blocks)
+    counts = [count for _, count in gradients]
+    needed = sum(map(mul, blocks, counts))
     # if no tensor needs two blocks, a list of as many scalars would have as many
-    if rest or not times or needed <= sum(gradients.values()):
-        return None
-    if any(count % times for count in gradients.values()):
+    shapes = [tensor.shape for tensor in tensors]
+    return (shapes, counts, needed) if needed > sum(counts) else None
+
+
+def _parameters(gradients: _Pass | None, blocks: int) -> tuple[Shape, ...] | None:
+    """Return the shapes of the parameters that need this many blocks; each may have several gradients."""
+    shapes, counts, needed = gradients or ([], [], 0)
+    times, rest = divmod(needed, blocks)
+    if rest or not times or gcd(*counts) % times:
         return None
     return tuple(
-        parameters[code].shape for code, count in gradients.items() for _ in range(count // times)
+        shape for shape, count in zip(shapes, counts, strict=True) for _ in range(count // times)
     )
 
 
