@@ -85,13 +85,9 @@ def _with_work(ranges: pl.DataFrame, meaning: Meaning, rows: Ints, work: pl.Data
     names = pl.Series("name", [serving.pattern(meaning.texts[code]) for code in codes.tolist()])
     of_rows = ranges[rows].select(*lane, "start", "end", names.gather(which), row=pl.Series(rows))
     begun = of_rows.sort("start").join_asof(
-        work.sort("begun"),
-        left_on="start",
-        right_on="begun",
-        by=lane,
-        strategy="forward",
+        work.sort("begun"), left_on="start", right_on="begun", by=lane, strategy="forward",
         check_sortedness=False,
-    )
+    )  # fmt: skip
     worked = (pl.col("begun") < pl.col("end")).any().over(*lane, "name")
     kept = begun.filter(worked)["row"].sort().to_numpy()
     return kept if len(kept) else rows
@@ -114,13 +110,12 @@ def _engines(ranges: pl.DataFrame, rows: Ints) -> list[Ints]:
             engines.append(steps)
             continue
         first = engines[0]
-        before, last = (
-            np.searchsorted(start[first], time, side="right") - 1
-            for time in (start[steps], end[steps] - 1)
-        )
+        begins = start[first]
+        before = np.searchsorted(begins, start[steps], side="right") - 1
+        alone = before == np.searchsorted(begins, end[steps] - 1, side="right") - 1
         until = np.where(before >= 0, end[first[before]], NONE)
-        apart = (start[steps] >= until) & (last == before)
-        inside = (end[steps] <= until) & (last == before) & ~apart
+        apart = alone & (start[steps] >= until)
+        inside = alone & (end[steps] <= until) & ~apart
         if apart.all():
             joined = np.concatenate((first, steps))
             engines[0] = joined[np.argsort(start[joined], kind="stable")]

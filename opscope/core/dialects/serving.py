@@ -122,12 +122,6 @@ BESIDE: Final[Mapping[str, str]] = MappingProxyType(
 
 def kind(text: str) -> str | None:
     """Return the kind of a server's step in a range's name; None for other ranges and idle steps."""
-    if text.startswith(_SUMS_BEGIN):  # the usual name of a long run: its counts are enough
-        counts = _VLLM_COUNTS.match(text)
-        if counts is not None:
-            of_context, of_generation, tokens = (int(number) for number in counts.groups())
-            of_sums = _kind(Share(of_context), Share(of_generation, tokens))
-            return None if of_sums == IDLE else of_sums
     step = engine_step(text)
     return None if step is None or step.kind == IDLE else step.kind
 
@@ -193,14 +187,7 @@ _SUMS_BEGIN: Final = "execute_"
 #: The same name for Polars, which has no look-ahead: after each number comes another character anyway.
 WITH_SUMS: Final = "^" + _VLLM_SUMS.pattern.replace("(?![0-9])", "")
 #: The libraries whose steps opscope's adapters name, by the adapter's name.
-LIBRARIES: Final = {
-    "transformers": "transformers",
-    "onnxruntime_genai": "ONNX Runtime GenAI",
-}
-_VLLM_COUNTS: Final = re.compile(
-    rf"execute_[0-9]+_context_{_COUNT}\(sq[0-9]+sk[0-9]+sqsq[0-9]+sqsk[0-9]+\)"
-    rf"_generation_{_COUNT}\(sq{_COUNT}sk[0-9]+sqsq[0-9]+sqsk[0-9]+\)"
-)
+LIBRARIES: Final = {"transformers": "transformers", "onnxruntime_genai": "ONNX Runtime GenAI"}
 _TOKENS: Final = rf"\({_COUNT}(?:_{_SUM})?\)"
 _VLLM: Final = re.compile(
     rf"(?:execute_)?(?:[0-9]+_)?context_{_COUNT}{_TOKENS}_generation_{_COUNT}{_TOKENS}"
@@ -222,9 +209,7 @@ def _vllm(match: re.Match[str]) -> EngineStep:
         None if text is None else int(text) for text in match.groups()[:5]
     )
     return _of_counts(
-        VLLM,
-        _prefill(of_context or 0, tokens, squares),
-        _decode(of_generation or 0, generated),
+        VLLM, _prefill(of_context or 0, tokens, squares), _decode(of_generation or 0, generated)
     )
 
 

@@ -122,11 +122,8 @@ class Ops:
         trace, called = self.attribution.trace, self.attribution.kernels.call
 
         def work() -> pl.DataFrame:
-            table, rows = (
-                (trace["calls"], distinct_numbers(called[called >= 0]))
-                if self.on_device
-                else (trace["ranges"], self.rows)
-            )
+            launches = trace["calls"], distinct_numbers(called[called >= 0])
+            table, rows = launches if self.on_device else (trace["ranges"], self.rows)
             return table.select("process", "thread", pl.col("start").alias("begun"))[rows]
 
         return served_steps(trace["ranges"], self.attribution.meaning, work)

@@ -12,6 +12,7 @@ import opscope
 from opscope.core.analysis.ops.ops import op_index, served_words
 from opscope.core.analysis.serving.engine_steps import STEPS, engine_steps
 from opscope.core.analysis.serving.notes import step_lines
+from opscope.core.analysis.serving.parts import parts_of
 from opscope.core.analysis.serving.step_sums import TIMES, step_sums
 from opscope.core.dialects.serving import NAMED, engine_step
 from opscope.core.tables.trace import Trace
@@ -90,6 +91,23 @@ def test_the_parts_of_a_step_are_its_attention_products_and_sampling():
     assert decode["products_part"] == 5 * 200 * US
     assert decode["sampling_part"] == 5 * 30 * US
     assert decode["experts_part"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "part"),
+    [
+        ("aiter::fmoe_bf16_blockscaleFp8_g1u1", "experts"),
+        ("tensorrt_llm::kernels::cutlass_kernels::expandInputRowsKernel", "experts"),
+        ("tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel", "experts"),
+        ("bmm_E4m3_E4m3_Fp32_t128x8x256u2_s5_swiGlu_dynBatch_sm100f", "experts"),
+        ("build_tree_kernel_efficient", "sampling"),
+        ("fmhaSm100fKernel_QkvE4m3OBfloat16HQk576HV512PagedKvDense", "attention"),
+        ("deep_ep::internode_ll::combine<true>", "communication"),
+        ("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", "products"),
+    ],
+)
+def test_a_servers_kernels_are_sorted_by_their_names(kernel, part):
+    assert parts_of([(None, None)], [kernel]) == [part]
 
 
 def test_steps_carry_what_their_names_tell():
