@@ -119,7 +119,8 @@ class Ops:
     @once
     def served_steps(self) -> pl.DataFrame:
         """The steps that an inference server names, with their requests and tokens."""
-        trace, called = self.attribution.trace, self.attribution.kernels.call
+        trace, launched = self.attribution.trace, self.attribution.kernels
+        called = np.where(launched.replay >= 0, launched.replay, launched.call)
 
         def work() -> pl.DataFrame:
             launches = trace["calls"], distinct_numbers(called[called >= 0])
