@@ -20,6 +20,8 @@ from opscope.core.tables.intervals import NONE, Ints
 #: Columns for the facts in a name about the requests of each phase.
 SHARE: Final = ("requests", "queries", "keys", "qq", "qk")
 PHASES: Final = ("prefill", "decode")
+#: Columns for what a name tells of both phases together.
+BOTH: Final = ("both_requests", "both_queries", "both_keys")
 _PLACE: Final = {"process": pl.Int32, "thread": pl.Int64, "start": pl.Int64, "end": pl.Int64}
 #: Columns for the facts in the name of a step.
 _NAMED: Final = {
@@ -28,6 +30,7 @@ _NAMED: Final = {
     "padded": pl.Int64,
     "confidence": pl.Float64,
     **{f"{phase}_{name}": pl.Int64 for phase in PHASES for name in SHARE},
+    **dict.fromkeys(BOTH, pl.Int64),
 }
 #: The columns of ``served_steps``; times in ns. ``engine``: 0 is the one with most steps of its process.
 SERVED: Final = {**_PLACE, **_NAMED, "engine": pl.Int64}
@@ -210,7 +213,7 @@ def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
             pl.col("library")
             .replace_strict(serving.LIBRARIES, default=serving.VLLM)
             .alias("source"),
-            pl.lit(None, pl.Int64).alias("padded"),
+            *(pl.lit(None, pl.Int64).alias(name) for name in ("padded", *BOTH)),
             pl.lit(1.0).alias("confidence"),
         )
     )

@@ -128,6 +128,20 @@ def test_steps_carry_what_their_names_tell():
     assert (row["source"], row["confidence"]) == ("vLLM", 1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("step[MIXED bs=9 toks=136]", (9, 136, None)),
+        ("step[MIXED bs=9 toks=136 c=1 g=8]", (9, 136, None)),
+        ("decode[bs=9/16 tok=136 sk=900 sqsq=1 sqsk=2 p=1 d=8]", (9, 136, 900 - 136)),
+    ],
+)
+def test_a_mixed_steps_tokens_are_known_together(name, told):
+    row = engine_steps(Profile(served([Step(name)]))).row(0, named=True)
+    assert row["kind"] == "mixed"
+    assert (row["requests"], row["new_tokens"], row["cached_tokens"]) == told
+
+
 def test_drafts_beside_named_steps_are_steps_of_their_own():
     made = [Step(name) for name in ("draft", "step[TARGET_VERIFY bs=4]", "draft_extend") * 2]
     kinds = engine_steps(Profile(served(made)))["kind"].to_list()
@@ -202,12 +216,15 @@ def test_steps_that_the_program_marks_keep_kind_and_counts(tmp_path, fresh_steps
         opscope.step(kind="prefill", requests=1, new_tokens=100, cached_tokens=20)
         for _ in range(3):
             opscope.step(kind="decode", requests=8, cached_tokens=1_000)
+        opscope.step(kind="mixed", requests=5, new_tokens=44, cached_tokens=300)
         opscope.step()
     opscope.shutdown()
     table = opscope.load(path).engine_steps()
     assert table["kind"].to_list()[:4] == ["prefill", *["decode"] * 3]
     assert table["sum_qk"].to_list()[:2] == [12_000, 1_008]
     assert table["output_tokens"].to_list()[:2] == [None, 8]
+    sums = table.select("requests", "new_tokens", "cached_tokens", "prefill_tokens").rows()
+    assert sums[4] == (5, 44, 300, None)
     assert set(table["source"]) == {"opscope"}
 
 
