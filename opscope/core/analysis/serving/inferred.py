@@ -23,8 +23,10 @@ def steps_without_names(profile: Answers, served: pl.DataFrame) -> pl.DataFrame:
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     process = ranges["process"].fill_null(NONE).to_numpy()
     trained = np.unique(process[trains(meaning)[meaning.reading]])
+    ran = ops.attribution.trace["kernels"]["process"].drop_nulls().to_numpy()
     others = np.setdiff1d(
-        np.unique(process[ops.rows]), np.concatenate((trained, served["process"].unique()))
+        np.concatenate((process[ops.rows], ran)),
+        np.concatenate((trained, served["process"].unique())),
     )
     parts = [pl.DataFrame(schema=SERVED)]
     if not len(others):

@@ -69,6 +69,20 @@ def test_steps_that_nothing_marks_are_told_by_rows_or_times(case, tmp_path, rows
     assert not listed["is_step"].any()
 
 
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_launches_alone_are_steps_where_kernels_multiply_matrices(case, tmp_path, multiplies):
+    trace = json.loads(case.read_bytes())
+    kept = ("kernel", "cuda_runtime")
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] in kept]
+    for event in trace["traceEvents"]:
+        if not multiplies and event["cat"] == "kernel":
+            event["name"] = "fill_kernel"
+    path = tmp_path / "launches.json"
+    path.write_text(json.dumps(trace))
+    counts = {kind: row["steps"] for kind, row in phases(opscope.load(path)).items()}
+    assert counts == ({"prefill": 4, "decode": 16} if multiplies else {})
+
+
 def test_every_moment_of_the_engine_counts_once():
     steps = serving()
     for step in steps[::2]:
