@@ -20,6 +20,8 @@ from opscope.core.tables.intervals import NONE, Ints
 #: Columns for the facts in a name about the requests of each phase.
 SHARE: Final = ("requests", "queries", "keys", "qq", "qk")
 PHASES: Final = ("prefill", "decode")
+#: Columns for what a name tells of both phases together.
+BOTH: Final = ("both_requests", "both_queries", "both_keys")
 _PLACE: Final = {"process": pl.Int32, "thread": pl.Int64, "start": pl.Int64, "end": pl.Int64}
 #: Columns for the facts in the name of a step.
 _NAMED: Final = {
@@ -28,6 +30,7 @@ _NAMED: Final = {
     "padded": pl.Int64,
     "confidence": pl.Float64,
     **{f"{phase}_{name}": pl.Int64 for phase in PHASES for name in SHARE},
+    **dict.fromkeys(BOTH, pl.Int64),
 }
 #: The columns of ``served_steps``; times in ns. ``engine``: 0 is the one with most steps of its process.
 SERVED: Final = {**_PLACE, **_NAMED, "engine": pl.Int64}
@@ -85,13 +88,9 @@ def _with_work(ranges: pl.DataFrame, meaning: Meaning, rows: Ints, work: pl.Data
     names = pl.Series("name", [serving.pattern(meaning.texts[code]) for code in codes.tolist()])
     of_rows = ranges[rows].select(*lane, "start", "end", names.gather(which), row=pl.Series(rows))
     begun = of_rows.sort("start").join_asof(
-        work.sort("begun"),
-        left_on="start",
-        right_on="begun",
-        by=lane,
-        strategy="forward",
+        work.sort("begun"), left_on="start", right_on="begun", by=lane, strategy="forward",
         check_sortedness=False,
-    )
+    )  # fmt: skip
     worked = (pl.col("begun") < pl.col("end")).any().over(*lane, "name")
     kept = begun.filter(worked)["row"].sort().to_numpy()
     return kept if len(kept) else rows
@@ -114,13 +113,12 @@ def _engines(ranges: pl.DataFrame, rows: Ints) -> list[Ints]:
             engines.append(steps)
             continue
         first = engines[0]
-        before, last = (
-            np.searchsorted(start[first], time, side="right") - 1
-            for time in (start[steps], end[steps] - 1)
-        )
+        begins = start[first]
+        before = np.searchsorted(begins, start[steps], side="right") - 1
+        alone = before == np.searchsorted(begins, end[steps] - 1, side="right") - 1
         until = np.where(before >= 0, end[first[before]], NONE)
-        apart = (start[steps] >= until) & (last == before)
-        inside = (end[steps] <= until) & (last == before) & ~apart
+        apart = alone & (start[steps] >= until)
+        inside = alone & (end[steps] <= until) & ~apart
         if apart.all():
             joined = np.concatenate((first, steps))
             engines[0] = joined[np.argsort(start[joined], kind="stable")]
@@ -140,6 +138,8 @@ def engine_of(served: pl.DataFrame, process: Ints, thread: Ints) -> Ints:
 
 def are_alike(steps: pl.DataFrame) -> bool:
     """Whether all processes with engine steps ran the same batches at one time, as ranks of one engine."""
+    if steps["process"].n_unique() <= 1:
+        return True
     in_order = steps.sort("process", "start")
     batches = in_order.group_by("process").agg(
         pl.struct("kind", "prefill_requests", "decode_requests")
@@ -215,7 +215,7 @@ def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
             pl.col("library")
             .replace_strict(serving.LIBRARIES, default=serving.VLLM)
             .alias("source"),
-            pl.lit(None, pl.Int64).alias("padded"),
+            *(pl.lit(None, pl.Int64).alias(name) for name in ("padded", *BOTH)),
             pl.lit(1.0).alias("confidence"),
         )
     )

@@ -49,7 +49,8 @@ class EngineStep(NamedTuple):
     """One step of a server's engine, as its name tells it.
 
     ``kind``: PREFILL, DECODE, MIXED, VERIFY, DRAFT or IDLE. ``padded``: the number of requests to which the
-    batch was padded. ``confidence``: below 1 where the name leaves the kind in doubt.
+    batch was padded. ``confidence``: below 1 where the name leaves the kind in doubt. ``both``: of both
+    phases together, where the name does not divide it.
     """
 
     server: str
@@ -58,6 +59,7 @@ class EngineStep(NamedTuple):
     decode: Share = NOTHING
     padded: int | None = None
     confidence: float = 1.0
+    both: Share = Share()
 
 
 def engine_step(text: str) -> EngineStep | None:
@@ -94,14 +96,14 @@ def own_step(text: str) -> EngineStep | None:
     requests, new, cached = (
         fields.get(name) for name in ("requests", "new_tokens", "cached_tokens")
     )
-    if of_step == "mixed":
-        return EngineStep(OPSCOPE, MIXED, Share(), Share())
     if of_step == IDLE:
         return EngineStep(OPSCOPE, IDLE)
     if of_step == DECODE and new is None:
         new = requests
     keys = None if new is None or cached is None else new + cached
     share = Share(requests, new, keys)
+    if of_step == "mixed":
+        return EngineStep(OPSCOPE, MIXED, Share(), Share(), both=share)
     if requests is not None and requests in (1, new):  # one request, or one token of each
         qq = None if new is None else new * new // max(requests, 1)
         qk = None if keys is None or new is None else keys * new // max(requests, 1)
@@ -122,12 +124,6 @@ BESIDE: Final[Mapping[str, str]] = MappingProxyType(
 
 def kind(text: str) -> str | None:
     """Return the kind of a server's step in a range's name; None for other ranges and idle steps."""
-    if text.startswith(_SUMS_BEGIN):  # the usual name of a long run: its counts are enough
-        counts = _VLLM_COUNTS.match(text)
-        if counts is not None:
-            of_context, of_generation, tokens = (int(number) for number in counts.groups())
-            of_sums = _kind(Share(of_context), Share(of_generation, tokens))
-            return None if of_sums == IDLE else of_sums
     step = engine_step(text)
     return None if step is None or step.kind == IDLE else step.kind
 
@@ -193,14 +189,7 @@ _SUMS_BEGIN: Final = "execute_"
 #: The same name for Polars, which has no look-ahead: after each number comes another character anyway.
 WITH_SUMS: Final = "^" + _VLLM_SUMS.pattern.replace("(?![0-9])", "")
 #: The libraries whose steps opscope's adapters name, by the adapter's name.
-LIBRARIES: Final = {
-    "transformers": "transformers",
-    "onnxruntime_genai": "ONNX Runtime GenAI",
-}
-_VLLM_COUNTS: Final = re.compile(
-    rf"execute_[0-9]+_context_{_COUNT}\(sq[0-9]+sk[0-9]+sqsq[0-9]+sqsk[0-9]+\)"
-    rf"_generation_{_COUNT}\(sq{_COUNT}sk[0-9]+sqsq[0-9]+sqsk[0-9]+\)"
-)
+LIBRARIES: Final = {"transformers": "transformers", "onnxruntime_genai": "ONNX Runtime GenAI"}
 _TOKENS: Final = rf"\({_COUNT}(?:_{_SUM})?\)"
 _VLLM: Final = re.compile(
     rf"(?:execute_)?(?:[0-9]+_)?context_{_COUNT}{_TOKENS}_generation_{_COUNT}{_TOKENS}"
@@ -222,9 +211,7 @@ def _vllm(match: re.Match[str]) -> EngineStep:
         None if text is None else int(text) for text in match.groups()[:5]
     )
     return _of_counts(
-        VLLM,
-        _prefill(of_context or 0, tokens, squares),
-        _decode(of_generation or 0, generated),
+        VLLM, _prefill(of_context or 0, tokens, squares), _decode(of_generation or 0, generated)
     )
 
 
@@ -284,13 +271,14 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
         return EngineStep(SGLANG, PREFILL, prefill=_sums(fields, "c", batch, tokens))
     if of_mode == MIXED:
         context, generation = fields.get("c"), fields.get("g")
-        # the size of the batch is known, but not its parts
+        both = Share(batch, tokens)  # known, but not always its parts
         if context is None and generation is None:
-            return EngineStep(SGLANG, MIXED, Share(), Share())
-        prefill = _sums(fields, "c", context, None)
+            return EngineStep(SGLANG, MIXED, Share(), Share(), both=both)
+        rest = None if tokens is None or generation is None else max(tokens - generation, 0)
+        prefill = _sums(fields, "c", context, rest)
         decode = _sums(fields, "g", generation, generation)
         if context is None or generation is None:
-            return EngineStep(SGLANG, MIXED, prefill, decode)
+            return EngineStep(SGLANG, MIXED, prefill, decode, both=both)
         return _of_counts(SGLANG, prefill, decode)  # the last chunk of a prefill may be alone
     alone = batch if of_mode == DECODE and tokens is None else tokens
     # the name of a draft's extension has its sums as those of a prefill
@@ -315,7 +303,8 @@ def _atom(match: re.Match[str]) -> EngineStep | None:
     decode = Share(batch, tokens, *sums) if detailed else _decode(batch, tokens)
     # requests in a prefill share the batch, but the name does not divide the tokens
     if fields.get("p"):
-        return EngineStep(ATOM, MIXED, Share(fields["p"]), Share(fields.get("d")), padded)
+        parts = Share(fields["p"]), Share(fields.get("d"))
+        return EngineStep(ATOM, MIXED, *parts, padded, both=Share(batch, tokens, sums[0]))
     return EngineStep(ATOM, _kind(NOTHING, decode), decode=decode, padded=padded)
 
 

@@ -122,21 +122,26 @@ def _weights(quantization: Any) -> Weights | None:
     return None
 
 
+#: By type and bits of weights: the bytes of a scale, and the dtype of products if the input has the same.
+_COMPRESSED: Final = {
+    ("float", 4): (1, "f4e2m1"), ("float", 8): (4, "f8e4m3fn"), ("int", 4): (2, ""), ("int", 8): (2, "i8")
+}  # fmt: skip
+
+
 def _compressed(groups: Any) -> Weights | None:
     """Return how the weights of ``compressed-tensors`` are stored, if all layers are of one group."""
-    group = next(iter(groups.values())) if isinstance(groups, dict) and len(groups) == 1 else None
+    (group,) = groups.values() if isinstance(groups, dict) and len(groups) == 1 else ({},)
     stored, given = (
         part if isinstance(group, dict) and isinstance(part := group.get(name), dict) else {}
         for name in ("weights", "input_activations")
     )
-    bits, is_float = _count(stored.get("num_bits")), stored.get("type") == "float"
-    if bits not in (4, 8) or stored.get("type") not in ("float", "int"):
+    kind = (str(stored.get("type")), _count(stored.get("num_bits")))
+    if kind not in _COMPRESSED:
         return None
-    scale = {(True, 4): 1, (True, 8): 4}.get((is_float, bits), 2)
+    scale, products = _COMPRESSED[kind]
     block = _block(stored.get("block_structure")) or _count(stored.get("group_size")) or 0
-    narrow = {(True, 4): "f4e2m1", (True, 8): "f8e4m3fn", (False, 8): "i8"}.get((is_float, bits))
-    alike = given.get("num_bits") == bits and given.get("type") == stored["type"]
-    return Weights(bits, block, scale if block else 0, narrow or "" if alike else "")
+    alike = kind == (given.get("type"), given.get("num_bits"))
+    return Weights(kind[1] or 0, block, scale if block else 0, products if alike else "")
 
 
 def _block(sizes: Any) -> int:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from opscope.core import communication
 from opscope.core.schema import OpCall, ParamValue
 
 from . import others, places
@@ -377,7 +378,8 @@ def lookup(name: str) -> Entry | None:
         return lookup("aten::" + name)
     if name.startswith("nccl") and "+" in name:  # one kernel for several calls of an NCCL group
         return lookup(name.partition("+")[0])
-    return None
+    # a library's collective (vllm::all_reduce) costs what its name says
+    return _entry_named("record_param_comms") if communication.is_op(name) else None
 
 
 def in_place(name: str) -> bool:

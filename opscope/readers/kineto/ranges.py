@@ -47,9 +47,9 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     name = rows.column("name", np.int32)
     text, texts = rows.column("text", np.int32), list(columns.texts)
     names = list(columns.names)
-    compiling = {
-        text for label in names if (match := _COMPILING.match(label)) for text in (label, match[1])
-    }
+    timed = (label for label in names if "(dynamo_timed)" in label or "compile_id=" in label)
+    matches = filter(None, map(_COMPILING.match, timed))
+    compiling = {text for match in matches for text in match.group(0, 1)}
     domain, category, own_text = _meanings(kind, names, name, compiling)
     replaced = own_text[name]
     text = np.where(replaced >= 0, replaced + len(texts), text)

@@ -177,6 +177,7 @@ def compressed(bits: int, kind: str, *inputs: int, **more) -> dict:
         (compressed(8, "int", 8), Weights(8, 0, 0, "i8")),
         (compressed(8, "int"), Weights(8)),
         (compressed(3, "int"), None),
+        (compressed(4, ["int"]), None),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}}, None),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, None),
     ],

@@ -36,6 +36,11 @@ def known(text):
         # two 4-bit elements to a byte on both sides
         ("_C::cutlass_scaled_fp4_mm(bf16[4,8], u8[4,16], u8[8,16], u8[128,4], u8[128,4], f32[1])", 4, 8, 32),
         ("sgl_kernel::fp8_scaled_mm(f8e4m3fn[4,16], f8e4m3fn[16,8], f32[4,1], f32[8,1])", 4, 8, 16),
+        ("trtllm::cublas_scaled_mm(f8e4m3fn[4,16], f8e4m3fn[16,8], f32[1], f32[1])", 4, 8, 16),
+        ("trtllm::fp8_block_scaling_gemm(f8e4m3fn[4,16], f8e4m3fn[8,16], f32[1,4], f32[1,1])", 4, 8, 16),
+        ("trtllm::nvfp4_gemm(u8[4,16], u8[8,16], u8[128,4], u8[128,4], f32[1])", 4, 8, 32),
+        ("vllm::flashinfer_mm_fp4(u8[4,16], u8[16,8], u8[128,4], u8[4,128], f32[1])", 4, 8, 32),
+        ("vllm::rocm_unquantized_gemm(bf16[4,16], bf16[8,16])", 4, 8, 16),
         # eight 4-bit columns to an i32
         ("_C::awq_gemm(f16[4,64], i32[64,16], f16[1,128], i32[1,16])", 4, 128, 64),
         # eight 4-bit rows to an i32
@@ -398,3 +403,13 @@ def test_pytorchs_product_of_4_bit_elements_has_two_in_a_byte():
         "aten::_scaled_mm", dims, types.replace(b"%s", b"c10::Float8_e4m3fn"), b"", b"", b""
     )
     assert known(plain).matrix_flops == 2 * 64 * 512 * 1024
+
+
+@pytest.mark.parametrize(
+    "name", ["vllm::all_reduce", "_C_custom_ar::all_reduce", "trtllm::allreduce"]
+)
+def test_a_servers_collective_has_no_flops_and_the_bytes_of_its_kind(name):
+    """An all-reduce of two ranks sends its buffer once."""
+    found = known(f"{name}(bf16[4,512]) {{world_size=2}}")
+    assert (found.flops, found.bytes_read) == (0, 4 * 512 * 2)
+    assert perf.cost(parse("vllm::gemm_all_reduce(bf16[4,8], bf16[8,8])"))[0] is None

@@ -16,15 +16,13 @@ from opscope.core.question import parameters, units
 _WORTH: Final = 0.1
 _NEAR: Final = 0.4
 _CHANGE: Final = (
-    "Try another attention backend of the server (FlashInfer, FlashAttention"
-    " 3, FlashMLA,"
-    " Triton), a larger page, or split keys over more blocks (flash decoding)."
+    "Try another attention backend of the server (FlashInfer, FlashAttention 3, FlashMLA, Triton),"
+    " a larger page, or split keys over more blocks (flash decoding)."
 )
 _REASONING: Final = (
-    "Compared is the time of attention whose lengths are known with the larger of"
-    " its bytes and"
-    " FLOPs at the device's peaks (roofline). At least nothing: small batches do not fill the device."
-    " At most the difference."
+    "Compared is the time of attention whose lengths are known with the larger of its bytes and"
+    " FLOPs at the device's peaks (roofline). At least nothing: small batches do not fill the"
+    " device. At most the difference."
 )
 
 
@@ -49,8 +47,7 @@ def find(answers: Answers, least: float = _WORTH, near: float = _NEAR) -> Answer
     return [
         Finding(
             what=f"attention over the cache runs at {units.share(ideal / time)} of its roof:"
-            f" {ms(time)}, where"
-            f" its bytes and FLOPs need {ms(ideal)}",
+            f" {ms(time)}, where its bytes and FLOPs need {ms(ideal)}",
             evidence=", ".join(names[:3]),
             recommendation=_CHANGE,
             time=time,
@@ -73,9 +70,7 @@ DETECTOR = Detector(
         "near": parameters.share("the part of its roof at which it is near enough"),
     },
     looks_at="The time of attention over a cache whose lengths a server's step tells, beside the"
-    " time that its"
-    " bytes and FLOPs take at the device's peaks.",
+    " time that its bytes and FLOPs take at the device's peaks.",
     abstains="Nothing marks engine steps, their kinds were guessed, fewer than five decode, or no"
-    " attention has a"
-    " roof: nothing tells its lengths, or the device is not known.",
+    " attention has a roof: nothing tells its lengths, or the device is not known.",
 )

@@ -16,16 +16,13 @@ from opscope.core.question.units import counted
 #: A step of fewer kernels is launched as fast as a graph.
 _MANY: Final = 20
 _CHANGE: Final = (
-    "vLLM: serve without --enforce-eager, with cudagraph_capture_sizes up to"
-    " this batch."
-    " SGLang: without --disable-cuda-graph, --cuda-graph-max-bs at this batch. TensorRT-LLM:"
+    "vLLM: serve without --enforce-eager, with cudagraph_capture_sizes up to this batch. SGLang:"
+    " without --disable-cuda-graph, --cuda-graph-max-bs at this batch. TensorRT-LLM:"
     " cuda_graph_config with this batch size."
 )
 _REASONING: Final = (
-    "Counted is the time inside the ranges of decode steps without a graph in"
-    " which the device"
-    " had no work (host_part of engine steps), without warm-up. At least nothing: the host"
-    " may still be"
+    "Counted is the time inside the ranges of decode steps without a graph in which the device had"
+    " no work (host_part of engine steps), without warm-up. At least nothing: the host may still be"
     " late. At most all of it."
 )
 
@@ -69,9 +66,7 @@ DETECTOR = Detector(
     fires="device waits of more than {least} of the engine's time in decode steps of 20 kernels and more",
     thresholds={"least": parameters.share("the least share of the engine's time")},
     looks_at="The decode steps of an inference server after the warm-up: the kernels that each"
-    " launches by itself"
-    " or by a graph, and how long the device had no work inside the step.",
+    " launches by itself or by a graph, and how long the device had no work inside the step.",
     abstains="Nothing marks engine steps, their kinds were guessed, fewer than five decode, or no"
-    " kernels were"
-    " recorded.",
+    " kernels were recorded.",
 )

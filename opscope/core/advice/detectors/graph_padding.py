@@ -71,6 +71,5 @@ DETECTOR = Detector(
     thresholds={"least": parameters.share("the least share of the rows")},
     looks_at="The requests of each decode step and the size to which its name says it was padded.",
     abstains="Nothing marks engine steps, their kinds were guessed, fewer than five decode, or no"
-    " name tells a"
-    " padded size.",
+    " name tells a padded size.",
 )

@@ -21,8 +21,7 @@ from opscope.core.tables.intervals import NONE
 #: Token ids, probabilities of a few tokens and flags take fewer bytes for each request.
 _BYTES: Final = 4_096
 _CHANGE: Final = (
-    "Choose tokens on the device: no logits processor in Python, no logprobs"
-    " of the whole"
+    "Choose tokens on the device: no logits processor in Python, no logprobs of the whole"
     " vocabulary, sampling by the server's own kernels."
 )
 
@@ -52,9 +51,8 @@ def find(answers: Answers) -> Answer:
             saving_least=0,
             saving_most=None,
             reasoning="Counted are copies from the device to the host in decode steps of more than"
-            f" {_BYTES:,}"
-            " bytes for each decoding request. The copies themselves may hide behind work; what the host"
-            " computes with the logits is not known, so nothing bounds it.",
+            f" {_BYTES:,} bytes for each decoding request. The copies themselves may hide behind"
+            " work; what the host computes with the logits is not known, so nothing bounds it.",
             confidence="medium",
             rows=large.select("process", "step", pl.col("copied").alias("count"),
                               pl.col("copy_time").alias("time")).head(20),

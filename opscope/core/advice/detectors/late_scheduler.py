@@ -14,15 +14,13 @@ from opscope.core.question import parameters
 from opscope.core.question.units import counted
 
 _CHANGE: Final = (
-    "Prepare the next step while this one runs: vLLM --async-scheduling,"
-    " SGLang's overlap"
-    " schedule (without --disable-overlap-schedule), TensorRT-LLM without"
-    " disable_overlap_scheduler; and let other processes tokenise and detokenise."
+    "Prepare the next step while this one runs: vLLM --async-scheduling, SGLang's overlap schedule"
+    " (without --disable-overlap-schedule), TensorRT-LLM without disable_overlap_scheduler; and let"
+    " other processes tokenise and detokenise."
 )
 _REASONING: Final = (
-    "Counted is the time after the ranges of steps with decoding requests,"
-    " followed by another"
-    " such step, in which the device had no work (between_part), without warm-up. At least nothing:"
+    "Counted is the time after the ranges of steps with decoding requests, followed by another such"
+    " step, in which the device had no work (between_part), without warm-up. At least nothing:"
     " launches may be as late afterwards. At most all of it."
 )
 
@@ -45,8 +43,7 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     return [
         Finding(
             what=f"the device waits {ms(time)} between {counted(len(waits), 'engine step')} whose"
-            " requests go on"
-            f" decoding ({share(time, total)} of the engine's time)",
+            f" requests go on decoding ({share(time, total)} of the engine's time)",
             evidence=f"between steps ran: {', '.join(causes)}",
             recommendation=_CHANGE,
             time=time,
@@ -65,9 +62,7 @@ DETECTOR = Detector(
     fires="more than {least} of the engine's time",
     thresholds={"least": parameters.share("the least share of the engine's time")},
     looks_at="The time between the ranges of two engine steps with decoding requests in which no"
-    " work of a step"
-    " ran on the device. Between others a server may have had nothing to do.",
+    " work of a step ran on the device. Between others a server may have had nothing to do.",
     abstains="Nothing marks engine steps, their kinds were guessed, fewer than five decode, or no"
-    " kernels were"
-    " recorded.",
+    " kernels were recorded.",
 )

@@ -18,8 +18,7 @@ _CHANGE: Final = (
     " other devices (disaggregated serving)."
 )
 _REASONING: Final = (
-    "Counted is the time of mixed steps beyond the median decode step, and all"
-    " time of prefill"
+    "Counted is the time of mixed steps beyond the median decode step, and all time of prefill"
     " steps between two that decode (serving_stalls()). The prefills must run all the same: what is"
     " gained is the time between two tokens, not the engine's."
 )
@@ -45,8 +44,7 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     return [
         Finding(
             what=f"prefills hold decoding requests up for {ms(excess)} ({share(excess, total)} of the"
-            " engine's"
-            f" time), at once for up to {ms(as_int(stalls['excess_most'].max()))}",
+            f" engine's time), at once for up to {ms(as_int(stalls['excess_most'].max()))}",
             evidence=said,
             recommendation=_CHANGE,
             time=excess,

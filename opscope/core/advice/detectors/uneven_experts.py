@@ -278,10 +278,9 @@ def _late_rank(answers: Answers, steps: pl.DataFrame, sums: pl.DataFrame) -> Fin
 def _recommendation(used: str | None) -> str:
     torch = " (in Hugging Face: output_router_logits=True and router_aux_loss_coef)"
     return (
-        "Add a load-balancing loss to the router"
-        f"{torch if used == 'torch' else ''}, or a bias for each expert that is adjusted by its load; bound"
-        " what an expert gets by a capacity factor; place the busiest experts on different ranks, or copies"
-        " of them on several."
+        f"Add a load-balancing loss to the router{torch if used == 'torch' else ''}, or a bias for"
+        " each expert that is adjusted by its load; bound what an expert gets by a capacity factor;"
+        " place the busiest experts on different ranks, or copies of them on several."
     )
 
 
@@ -292,12 +291,10 @@ DETECTOR = Detector(
     fires="more than 1.25 times the mean of an expert or rank",
     needs_all_kernels=True,
     looks_at="The splits of each all-to-all in the attrs of kernels and ranges; op_totals(): FLOPs and"
-    " time of"
-    " layers that are named by expert (experts.5); the experts' part of the engine steps of a server's ranks."
-    " It fires where the busiest gets 1.25 times the mean.",
+    " time of layers that are named by expert (experts.5); the experts' part of the engine steps"
+    " of a server's ranks. It fires where the busiest gets 1.25 times the mean.",
     abstains="When no ops were recorded; when there are all-to-alls, but no name shows experts; when"
-    " there are"
-    " experts, but neither splits nor a layer for each expert, as in fused and grouped products, nor the same"
-    " engine steps on several ranks.",
+    " there are experts, but neither splits nor a layer for each expert, as in fused and grouped"
+    " products, nor the same engine steps on several ranks.",
     known_as=(),
 )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from opscope.core import perf
 from opscope.core.analysis.ops import served_costs
+from opscope.core.analysis.ops.levels import Names
 from opscope.core.analysis.ops.list_sizes import (
     ACCUMULATES,
     OVER_PARAMETERS,
@@ -90,14 +91,12 @@ def linked_costs(
 class _Ops:
     """The ops of a trace.
 
-    ``calls``: the call of each reading; ``code``: the place of its name in ``names``, "" for no call;
-    ``unknown``: whether its FLOPs or bytes are not known.
+    ``calls``: the call of each reading; ``unknown``: whether its FLOPs or bytes are not known.
     """
 
     attribution: Attribution
     calls: list[OpCall]
-    names: list[str]
-    code: Ints
+    names: Names
     unknown: NDArray[np.bool_]
     forward_of: ForwardOf
     target: tensorcore.Target | None
@@ -114,17 +113,11 @@ class _Ops:
     ) -> _Ops:
         unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
         calls = [reading.call or _NO_CALL for reading in attribution.meaning.readings]
-        codes: dict[str, int] = {}
-        code = np.array([codes.setdefault(call.name, len(codes)) for call in calls], np.int64)
-        return cls(attribution, calls, list(codes), code, unknown, forward_of, target, served)
+        return cls(attribution, calls, Names(attribution), unknown, forward_of, target, served)
 
     @property
     def reading(self) -> Numbers:
         return self.attribution.meaning.reading
-
-    def named(self, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
-        """Return whether each reading is a call whose name is ``wanted``, which is asked once for a name."""
-        return np.array([name != "" and wanted(name) for name in self.names], bool)[self.code]
 
     def op_rows(self, chosen: NDArray[np.bool_]) -> Ints:
         """Return the rows of the ops whose readings are ``chosen``."""
@@ -134,7 +127,7 @@ class _Ops:
 
     def uncosted_rows(self, wanted: Callable[[str], bool]) -> Ints:
         """Return the rows of the ops whose cost is not known and whose name is ``wanted``."""
-        return self.op_rows(self.named(wanted) & self.unknown)
+        return self.op_rows(self.names.readings(wanted) & self.unknown)
 
     def costs(self, change: Callable[[OpCall, OpCall], OpCall]) -> CostFunction:
         """Return a function that costs calls after ``change(call, completing call)``."""
@@ -180,7 +173,7 @@ def _by_forward(ops: _Ops) -> _Pairs:
 
 def _by_gradient(ops: _Ops) -> _Pairs:
     """Return the forward ops whose results are as large as the gradients that their backward node takes."""
-    is_node = ops.named(_is_node)
+    is_node = ops.names.readings(_is_node)
     readings = ops.attribution.meaning.readings
     is_node[is_node] = [_gives_outputs(readings[code]) for code in np.flatnonzero(is_node)]
     nodes = ops.op_rows(is_node)
@@ -191,8 +184,8 @@ def _by_gradient(ops: _Ops) -> _Pairs:
 
 def _by_mean(ops: _Ops) -> _Pairs:
     """Return the divisions inside a mean's backward node."""
-    rows = ops.op_rows(ops.named(lambda name: name == "aten::div"))
-    means = ops.named(lambda name: name.startswith("MeanBackward"))
+    rows = ops.op_rows(ops.names.readings(lambda name: name == "aten::div"))
+    means = ops.names.readings(lambda name: name.startswith("MeanBackward"))
     node = ops.attribution.climb(rows, ops.attribution.is_op & means[ops.reading])
     return _Pairs(rows, at(ops.reading, node), ops.costs(_divided_gradient))
 
@@ -220,7 +213,7 @@ def _by_parameters(ops: _Ops) -> _Pairs:
     unsized = [lacks_sizes(call) for call in ops.calls]
     rows = ops.uncosted_rows(lambda name: OVER_PARAMETERS.match(name) is not None)
     rows = rows[np.array(unsized, bool)[ops.reading[rows]]]
-    gradients = ops.op_rows(ops.named(ACCUMULATES.__eq__)) if len(rows) else rows
+    gradients = ops.op_rows(ops.names.readings(ACCUMULATES.__eq__)) if len(rows) else rows
     lists, places = sizes_of_lists(ops.attribution, ops.calls, rows, gradients)
     kinds = _elements(ops.attribution, rows)
     span = len(lists) or 1
@@ -307,9 +300,9 @@ def _shaped_around(ops: _Ops, forward: Ints) -> Ints:
     if not len(bare):
         return forward
     around = attribution.climb(bare, attribution.is_op & shaped[reading])
-    families = [perf.op_type(name) or "" for name in ops.names]
-    number = {family: index for index, family in enumerate(sorted(filter(None, families)))}
-    code = np.array([number.get(family, NONE) for family in families])[ops.code]
+    families = {name: perf.op_type(name) for name in {call.name for call in ops.calls}}
+    number = {family: index for index, family in enumerate(sorted(filter(None, families.values())))}
+    code = np.array([number.get(families[call.name] or "", NONE) for call in ops.calls])
     alike = (
         (around >= 0)
         & (code[reading[bare]] == at(code, at(reading, around)))
@@ -353,8 +346,8 @@ def _returning(ops: _Ops, rows: Ints) -> Ints:
 
     There the engine reduces a node's gradients to the shapes of the forward's inputs.
     """
-    engine = ops.named(lambda name: name.startswith(_EVALUATE))[ops.reading]
-    same = ops.named(lambda name: name == "aten::sum")[ops.reading]
+    engine = ops.names.readings(lambda name: name.startswith(_EVALUATE))[ops.reading]
+    same = ops.names.readings(lambda name: name == "aten::sum")[ops.reading]
     above = ops.attribution.climb(rows, ops.attribution.is_op & ~same)
     return np.where(at(engine, above, False), above, NONE)
 
@@ -450,8 +443,10 @@ def _lookups(ops: _Ops, rows: Ints, forward: Ints) -> Ints:
     op with a later number comes first.
     """
     attribution, meaning = ops.attribution, ops.attribution.meaning
-    named = ops.named(lambda name: name.startswith("fbgemm::split_embedding_codegen_lookup"))
-    node = ops.named(lambda name: name.startswith(_LOOKUP_NODE))
+    named = ops.names.readings(
+        lambda name: name.startswith("fbgemm::split_embedding_codegen_lookup")
+    )
+    node = ops.names.readings(lambda name: name.startswith(_LOOKUP_NODE))
     if not (named.any() and node.any()):
         return forward
     lookup_nodes = (

@@ -119,14 +119,12 @@ class Ops:
     @once
     def served_steps(self) -> pl.DataFrame:
         """The steps that an inference server names, with their requests and tokens."""
-        trace, called = self.attribution.trace, self.attribution.kernels.call
+        trace, launched = self.attribution.trace, self.attribution.kernels
+        called = np.where(launched.replay >= 0, launched.replay, launched.call)
 
         def work() -> pl.DataFrame:
-            table, rows = (
-                (trace["calls"], distinct_numbers(called[called >= 0]))
-                if self.on_device
-                else (trace["ranges"], self.rows)
-            )
+            launches = trace["calls"], distinct_numbers(called[called >= 0])
+            table, rows = launches if self.on_device else (trace["ranges"], self.rows)
             return table.select("process", "thread", pl.col("start").alias("begun"))[rows]
 
         return served_steps(trace["ranges"], self.attribution.meaning, work)

@@ -9,6 +9,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.serving.inferred import steps_without_names
+from opscope.core.attribution.served_steps import BOTH
 
 #: Columns of ``engine_steps``. Times in ns on the trace's clock; unknown counts are null.
 STEPS: Final = {
@@ -59,7 +60,8 @@ def _with_sums(steps: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return the steps with their numbers, and with the sums over both phases (``STEPS``)."""
 
     def both(name: str) -> pl.Expr:
-        return pl.col(f"prefill_{name}") + pl.col(f"decode_{name}")
+        parts = pl.col(f"prefill_{name}") + pl.col(f"decode_{name}")
+        return pl.coalesce(parts, f"both_{name}") if f"both_{name}" in BOTH else parts
 
     decoded = pl.col("decode_requests")
     alone = (pl.col("decode_queries") == decoded).fill_null(True)

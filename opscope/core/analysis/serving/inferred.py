@@ -12,7 +12,7 @@ from opscope.core.analysis.steps.engine_kinds import SURE, bursts, kinds_of_step
 from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.attribution.inferred_steps import trains
 from opscope.core.attribution.numbered_ranges import BY
-from opscope.core.attribution.served_steps import SERVED
+from opscope.core.attribution.served_steps import BOTH, SERVED
 from opscope.core.attribution.several_optimizers import LEAST
 from opscope.core.tables.intervals import NONE
 
@@ -23,8 +23,10 @@ def steps_without_names(profile: Answers, served: pl.DataFrame) -> pl.DataFrame:
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     process = ranges["process"].fill_null(NONE).to_numpy()
     trained = np.unique(process[trains(meaning)[meaning.reading]])
+    ran = ops.attribution.trace["kernels"]["process"].drop_nulls().to_numpy()
     others = np.setdiff1d(
-        np.unique(process[ops.rows]), np.concatenate((trained, served["process"].unique()))
+        np.concatenate((process[ops.rows], ran)),
+        np.concatenate((trained, served["process"].unique())),
     )
     parts = [pl.DataFrame(schema=SERVED)]
     if not len(others):
@@ -89,5 +91,6 @@ def _rows(steps: pl.DataFrame, process: int) -> pl.DataFrame:
         "confidence": (sure * pl.col("sure")).round(3),
         "engine": pl.lit(0),
         **phases,
+        **dict.fromkeys(BOTH, pl.lit(None, pl.Int64)),
     }
     return steps.select(**{name: columns[name] for name in SERVED}).cast(dict(SERVED.items()))

@@ -18,7 +18,7 @@ _RULES: Final = (
         EXPERTS,
         r"(?<![a-z])moe|_moe_|experts?(?![a-z])|grouped_(?:gemm|mm)|group_gemm|matmul_ogs|topk_(?:softmax|sigmoid)"
         r"|grouped_topk|SortTokens|combined_routing|sum_bitmatrix|moe_align|deep_?ep|_topk_forward"
-        r"|finalize_matmul_scatter|expand_input_rows|doActivation.*Expert",
+        r"|finalize_?(?:matmul_scatter|moe)|expand_?input_?rows|doActivation.*Expert|fmoe|fusedMoe|dynBatch",
     ),
     (
         ATTENTION,
@@ -28,7 +28,7 @@ _RULES: Final = (
     (
         SAMPLING,
         r"sampl(?:e|er|ing)(?![a-z]*_grid)|multinomial|arg_?max|top_?k_?top_?p|top_?p(?![a-z])|gumbel|penalt(?:y|ies)"
-        r"|rejection|logits?_process|verify_tree|TreeSpeculative|exponential_?kernel",
+        r"|rejection|logits?_process|(?:verify|build)_tree|TreeSpeculative|exponential_?kernel",
     ),
 )
 _PATTERNS: Final = tuple((part, re.compile(pattern, re.IGNORECASE)) for part, pattern in _RULES)

@@ -20,10 +20,11 @@ import polars as pl
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution.several_optimizers import LEAST
 from opscope.core.dialects import Reading
-from opscope.core.perf import op_type
+from opscope.core.perf import kinds, op_type
 from opscope.core.schema import TensorSpec
 from opscope.core.sizes import LARGEST
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.lanes import distinct_numbers
 
 BY_ATTENTION, BY_PRODUCTS, BY_TIMES = "attention", "rows of products", "times"
 #: Confidence in a kind, by the evidence for it.
@@ -43,12 +44,17 @@ def main_thread(ops: Ops, process: int) -> int:
     """Return the thread with most ops of a process."""
     ranges = ops.attribution.trace["ranges"]
     rows = ranges.select("process", "thread")[ops.rows].filter(pl.col("process") == process)
-    threads = rows["thread"].drop_nulls()
-    return int(threads.mode().min()) if len(threads) else NONE  # type: ignore[arg-type]
+    return _most_often(rows["thread"])
+
+
+def _most_often(threads: pl.Series) -> int:
+    mode = threads.drop_nulls().mode()
+    return int(mode.min()) if len(mode) else NONE  # type: ignore[arg-type]
 
 
 def bursts(ops: Ops, process: int) -> pl.DataFrame | None:
     """Return bursts of equally many ops, between which the thread did nothing for far longer than inside.
+    Without ops in the process, they are bursts of launches.
 
     The end of a burst is not marked, so it lasts until the next begins.
     """
@@ -56,11 +62,15 @@ def bursts(ops: Ops, process: int) -> pl.DataFrame | None:
     ranges = attribution.trace["ranges"]
     if len(ops.rows) > _MOST_OPS:
         return None
-    thread = main_thread(ops, process)
-    here = ranges.select("process", "thread", "start", "end").with_row_index("row")
     rows = np.flatnonzero(attribution.is_op & ~attribution.above(attribution.is_op))
-    mine = here[rows].filter((pl.col("process") == process) & (pl.col("thread") == thread))
-    mine = mine.sort("start")
+    lane = ("process", "thread", "start", "end")
+    mine = ranges.select(lane)[rows].filter(pl.col("process") == process)
+    calls = attribution.trace["calls"]
+    if mine.is_empty() and len(calls) <= _MOST_OPS:  # the launches alone
+        launching = distinct_numbers(launches(ops))
+        mine = calls.select(lane)[launching[launching >= 0]].filter(pl.col("process") == process)
+    thread = _most_often(mine["thread"])
+    mine = mine.filter(pl.col("thread") == thread).sort("start")
     start, end = (mine[name].to_numpy() for name in ("start", "end"))
     if len(start) < 2 * LEAST:
         return None
@@ -135,11 +145,11 @@ def kinds_of_steps(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame
     start and end (ns), by begin. Its rows are returned with kind, requests, new (tokens), all_keys (the keys
     of all requests) and by (the evidence for the kind), null where it is not known."""
     shapes = _Shapes.of(ops)
-    if not (shapes.attention.any() or shapes.products.any()):
-        return None
     attribution = ops.attribution
     ranges = attribution.trace["ranges"]
     rows = ops.rows[(ranges["process"].gather(ops.rows) == process).fill_null(False).to_numpy()]
+    if not (shapes.attention.any() or shapes.products.any() if len(rows) else _multiplies(ops)):
+        return None
     start = ranges["start"].gather(rows).to_numpy()
     step = np.searchsorted(bounds["start"].to_numpy(), start, side="right") - 1
     inside = (step >= 0) & (start < bounds["end"].to_numpy()[np.maximum(step, 0)])
@@ -156,10 +166,22 @@ def kinds_of_steps(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame
         }
     )
     placed = bounds.with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
-    for kinds in (_by_attention(seen), _by_products(seen), _by_times(ops, process, bounds)):
-        if kinds is not None:
-            return placed.join(kinds, on="place", how="left").sort("place").drop("place")
+    for told in (_by_attention(seen), _by_products(seen), _by_times(ops, process, bounds)):
+        if told is not None:
+            return placed.join(told, on="place", how="left").sort("place").drop("place")
     return None
+
+
+def _multiplies(ops: Ops) -> bool:
+    """Whether some kernel is a matrix product, by its name."""
+    names = ops.attribution.trace["kernels"]["name"].drop_nulls().unique().cast(pl.String)
+    return kinds.MATRIX in kinds.of_kernels(names.to_list())
+
+
+def launches(ops: Ops) -> Ints:
+    """Return the call that launched each kernel, or replayed its graph; -1: not known."""
+    kernels = ops.attribution.kernels
+    return np.where(kernels.replay >= 0, kernels.replay, kernels.call).astype(np.int64)
 
 
 def _by_attention(seen: pl.DataFrame) -> pl.DataFrame | None:
@@ -210,7 +232,7 @@ def _by_times(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | No
     groups."""
     kernels = ops.attribution.trace["kernels"]
     rows = np.flatnonzero((kernels["process"] == process).fill_null(False).to_numpy())
-    call = ops.attribution.kernels.call[rows].astype(np.int64)
+    call = launches(ops)[rows]
     rows, call = rows[call >= 0], call[call >= 0]
     when = ops.attribution.trace["calls"]["start"].gather(call).to_numpy()
     step = np.searchsorted(bounds["start"].to_numpy(), when, side="right") - 1

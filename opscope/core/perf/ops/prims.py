@@ -70,6 +70,7 @@ def view(call: OpCall) -> Cost:
 
 also("aten::_foreach_mm", "_native::_foreach_mm_native_0")
 also("aten::mm", "symm_mem::_async_input_mm")
+also("aten::linear", "vllm::rocm_unquantized_gemm vllm::rocm_unquantized_gemm_impl")
 also("aten::cat", "quantized::cat quantized::cat_out quantized::cat_relu quantized::cat_relu_out")
 also("aten::clone", "static_runtime::permute_copy static_runtime::reshape_copy "
      "static_runtime::flatten_copy static_runtime::expand_dims_copy")  # fmt: skip

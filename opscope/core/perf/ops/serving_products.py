@@ -3,7 +3,8 @@
 A packed weight hides N, so N comes from the result, whose position among the arguments differs from op
 to op. Schemas: vLLM ``csrc/torch_bindings.cpp``, ``csrc/libtorch_stable/torch_bindings.cpp``,
 ``csrc/moe/torch_bindings.cpp`` and its ``direct_register_custom_op`` calls; SGLang
-``sgl-kernel/csrc/common_extension.cc`` and ``fp8_kernel.py``; DeepGEMM's torch bindings; aiter ``ops``.
+``sgl-kernel/csrc/common_extension.cc`` and ``fp8_kernel.py``; DeepGEMM's torch bindings; aiter ``ops``;
+TensorRT-LLM ``_torch/custom_ops``.
 """
 
 from __future__ import annotations
@@ -59,10 +60,7 @@ _PLACES: Final = (
         """_C::cutlass_scaled_mm_azp _C::dsv3_fused_a_gemm sgl_kernel::dsv3_fused_a_gemm
         sgl_kernel::dsv3_router_gemm _C::fp32_router_gemm""",
     ),
-    (
-        Operands(0, 1, 2, halves=True),
-        "_C::cutlass_scaled_fp4_mm sgl_kernel::cutlass_scaled_fp4_mm",
-    ),
+    (Operands(0, 1, 2, halves=True), "_C::cutlass_scaled_fp4_mm sgl_kernel::cutlass_scaled_fp4_mm"),
     (Operands(2, 0, 1), "sgl_kernel::bmm_fp8 flashinfer::bmm_fp8"),
     (Operands(6, 0, 1), "sgl_kernel::qserve_w4a8_per_chn_gemm"),
     (Operands(6, 0, 1), "sgl_kernel::qserve_w4a8_per_group_gemm"),
@@ -70,7 +68,8 @@ _PLACES: Final = (
     (
         Operands(None, 0, 1, columns=1),
         """sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled_mm
-        _C::gptq_gemm sgl_kernel::gptq_gemm""",
+        _C::gptq_gemm sgl_kernel::gptq_gemm trtllm::cublas_mm trtllm::cublas_scaled_mm
+        trtllm::dsv3_router_gemm_op trtllm::dsv3_fused_a_gemm_op""",
     ),
     (Operands(None, 0, 1, columns=1, packed=8), "_C::awq_gemm"),
     (
@@ -80,16 +79,14 @@ _PLACES: Final = (
         vllm::rocm_aiter_gemm_a8w8_blockscale vllm::rocm_aiter_triton_gemm_a8w8_blockscale
         vllm::rocm_aiter_gemm_a8w8_bpreshuffle
         sglang::w8a8_block_fp8_matmul_triton sglang::w8a8_block_fp8_matmul_deepgemm
-        aiter::gemm_a8w8 aiter::gemm_a8w8_blockscale""",
+        aiter::gemm_a8w8 aiter::gemm_a8w8_blockscale trtllm::fp8_block_scaling_gemm""",
     ),
     (
         Operands(None, 0, 1, columns=0, halves=True),
-        "aiter::gemm_a4w4 vllm::gemm_with_dynamic_quant",
+        "aiter::gemm_a4w4 vllm::gemm_with_dynamic_quant trtllm::nvfp4_gemm trtllm::fp4_gemm",
     ),
-    (
-        Operands(None, 0, 1),
-        "_C::machete_mm _C::cutlass_w4a8_mm _C::allspark_w8a16_gemm",
-    ),
+    (Operands(None, 0, 1, columns=1, halves=True), "vllm::flashinfer_mm_fp4"),
+    (Operands(None, 0, 1), "_C::machete_mm _C::cutlass_w4a8_mm _C::allspark_w8a16_gemm"),
     # the weight has one matrix per expert
     (
         Operands(0, 1, 2, grouped=True),

@@ -12,6 +12,7 @@ import opscope
 from opscope.core.analysis.ops.ops import op_index, served_words
 from opscope.core.analysis.serving.engine_steps import STEPS, engine_steps
 from opscope.core.analysis.serving.notes import step_lines
+from opscope.core.analysis.serving.parts import parts_of
 from opscope.core.analysis.serving.step_sums import TIMES, step_sums
 from opscope.core.dialects.serving import NAMED, engine_step
 from opscope.core.tables.trace import Trace
@@ -68,6 +69,20 @@ def test_steps_that_nothing_marks_are_told_by_rows_or_times(case, tmp_path, rows
     assert not listed["is_step"].any()
 
 
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_launches_alone_are_steps_where_kernels_multiply_matrices(case, tmp_path, multiplies):
+    trace = json.loads(case.read_bytes())
+    kept = ("kernel", "cuda_runtime")
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] in kept]
+    for event in trace["traceEvents"]:
+        if not multiplies and event["cat"] == "kernel":
+            event["name"] = "fill_kernel"
+    path = tmp_path / "launches.json"
+    path.write_text(json.dumps(trace))
+    counts = {kind: row["steps"] for kind, row in phases(opscope.load(path)).items()}
+    assert counts == ({"prefill": 4, "decode": 16} if multiplies else {})
+
+
 def test_every_moment_of_the_engine_counts_once():
     steps = serving()
     for step in steps[::2]:
@@ -92,6 +107,23 @@ def test_the_parts_of_a_step_are_its_attention_products_and_sampling():
     assert decode["experts_part"] == 0
 
 
+@pytest.mark.parametrize(
+    ("kernel", "part"),
+    [
+        ("aiter::fmoe_bf16_blockscaleFp8_g1u1", "experts"),
+        ("tensorrt_llm::kernels::cutlass_kernels::expandInputRowsKernel", "experts"),
+        ("tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel", "experts"),
+        ("bmm_E4m3_E4m3_Fp32_t128x8x256u2_s5_swiGlu_dynBatch_sm100f", "experts"),
+        ("build_tree_kernel_efficient", "sampling"),
+        ("fmhaSm100fKernel_QkvE4m3OBfloat16HQk576HV512PagedKvDense", "attention"),
+        ("deep_ep::internode_ll::combine<true>", "communication"),
+        ("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", "products"),
+    ],
+)
+def test_a_servers_kernels_are_sorted_by_their_names(kernel, part):
+    assert parts_of([(None, None)], [kernel]) == [part]
+
+
 def test_steps_carry_what_their_names_tell():
     name = (
         "execute_32_context_1(sq10sk110sqsq100sqsk1100)_generation_22(sq22sk55086sqsq22sqsk55086)"
@@ -108,6 +140,20 @@ def test_steps_carry_what_their_names_tell():
     assert row["cached_tokens"] == 110 + 55086 - 32
     assert (row["sum_qq"], row["sum_qk"]) == (122, 56186)
     assert (row["source"], row["confidence"]) == ("vLLM", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("step[MIXED bs=9 toks=136]", (9, 136, None)),
+        ("step[MIXED bs=9 toks=136 c=1 g=8]", (9, 136, None)),
+        ("decode[bs=9/16 tok=136 sk=900 sqsq=1 sqsk=2 p=1 d=8]", (9, 136, 900 - 136)),
+    ],
+)
+def test_a_mixed_steps_tokens_are_known_together(name, told):
+    row = engine_steps(Profile(served([Step(name)]))).row(0, named=True)
+    assert row["kind"] == "mixed"
+    assert (row["requests"], row["new_tokens"], row["cached_tokens"]) == told
 
 
 def test_drafts_beside_named_steps_are_steps_of_their_own():
@@ -184,12 +230,15 @@ def test_steps_that_the_program_marks_keep_kind_and_counts(tmp_path, fresh_steps
         opscope.step(kind="prefill", requests=1, new_tokens=100, cached_tokens=20)
         for _ in range(3):
             opscope.step(kind="decode", requests=8, cached_tokens=1_000)
+        opscope.step(kind="mixed", requests=5, new_tokens=44, cached_tokens=300)
         opscope.step()
     opscope.shutdown()
     table = opscope.load(path).engine_steps()
     assert table["kind"].to_list()[:4] == ["prefill", *["decode"] * 3]
     assert table["sum_qk"].to_list()[:2] == [12_000, 1_008]
     assert table["output_tokens"].to_list()[:2] == [None, 8]
+    sums = table.select("requests", "new_tokens", "cached_tokens", "prefill_tokens").rows()
+    assert sums[4] == (5, 44, 300, None)
     assert set(table["source"]) == {"opscope"}
 
 
