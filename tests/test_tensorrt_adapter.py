@@ -76,6 +76,14 @@ def test_a_run_is_a_range_with_engine_tensors_profile_and_stream(trt, tmp_path):
     assert ops["direction"].to_list() == ["forward"] * 3
 
 
+def test_the_work_of_a_run_is_unknown_and_no_zero(trt, tmp_path):
+    opscope.init(frameworks=["tensorrt"])
+    context = trt.engine().create_execution_context()
+    counts = recorded(tmp_path, lambda: context.execute_v2([0, 0])).counts()
+    value_of = dict(counts.select("count", "value").rows())
+    assert (value_of["ops"], value_of["flops"], value_of["bytes"]) == (1, None, None)
+
+
 def test_sizes_that_vary_are_those_of_the_run(trt, tmp_path):
     opscope.init(frameworks=["tensorrt"])
     context = trt.engine(dynamic=True).create_execution_context()

@@ -61,7 +61,7 @@ def in_words(change: Change, unit: str) -> str:
     sure = f"beyond the noise of its {unit}s"
     if change.chance is not None:
         sure = f"which runs without a change show in {units.share(change.chance)} of sequences"
-    return f"{became}, {sure}. {change.why}"
+    return f"{became}, {sure}. Against the baseline before it alone: {change.why}"
 
 
 def _cells(row: dict[str, Any]) -> Iterator[str]:

@@ -306,4 +306,6 @@ def _is_int(value: object) -> bool:
 
 
 def _wrong(path: Path, fault: str) -> NoReturn:
-    raise pytest.fail.Exception(f"{path}: no file of expectations: {fault}", pytrace=False)
+    raise pytest.fail.Exception(
+        f"{path}: no file of expectations: {fault}", pytrace=False
+    ) from None

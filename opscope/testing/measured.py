@@ -131,7 +131,8 @@ class Measured:
             place = ", ".join(
                 filter(None, (layer, None if source is None else source.split(" < ")[0]))
             )
-            return [f"no op is called otherwise; most FLOPs: {op}({inputs}) ({place})"]
+            said = "no op is called otherwise; which has other inputs is not stored, most FLOPs has"
+            return [f"{said} {op}({inputs}) ({place})"]
         return []
 
     def where(self, names: Iterable[str]) -> list[str]:

@@ -309,7 +309,9 @@ SAID_OF_WORSE = {
     "op": ["aten::clamp forward Net is new: 1 call (Net, program.py:18)"],
     "sync": ["reads 1, expected 0 (program.py:20 (1))"],
     "dtype": ["dtypes f32, f64, expected f32 (f64: aten::_to_copy, Net, program.py:22)"],
-    "shape": ["no op is called otherwise; most FLOPs: aten::addmm(f32[32], f32[12,16], "],
+    "shape": [
+        "no op is called otherwise; which has other inputs is not stored, most FLOPs has aten::addmm(f32[32], f32[12,16], "
+    ],
     "collective": [
         "collectives 1, expected 0 (all_reduce)",
         "c10d::allreduce_ communication is new: 1 call (program.py:34)",

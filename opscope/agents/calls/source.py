@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from opscope.agents import hints
 from opscope.agents.answer import Answer, Rows
@@ -15,9 +14,6 @@ from opscope.core.question.parameters import WrongParameter
 from opscope.core.redaction import redact_source
 from opscope.viewer import source_text
 from opscope.viewer.lines import Line, Lines, added_up
-
-if TYPE_CHECKING:
-    from opscope.profile import Profile
 
 #: The number of lines shown before and after the requested line.
 _AROUND: Final = 8
@@ -39,7 +35,7 @@ def answer(asked: Asked) -> Answer:
     if not file or not number.isdecimal() or len(number) > 9:
         raise WrongParameter("source: at is FILE:LINE, such as train.py:42, as answers name it")
     lines = added_up(asked.profile.totals_by("source").iter_rows(named=True))
-    outside = _outside_ops(asked.profile, file)
+    outside = _outside_ops(asked, file)
     for each in outside:
         lines.by_file.setdefault(file, {}).setdefault(each, Line())
     if file not in lines.by_file:
@@ -64,25 +60,25 @@ def answer(asked: Asked) -> Answer:
     )
 
 
-def _outside_ops(profile: Profile, file: str) -> dict[int, int]:
+def _outside_ops(asked: Asked, file: str) -> Counter[int]:
     """Return the time (ns) outside any op by line of the file; empty where no stacks were sampled."""
-    outside: dict[int, int] = defaultdict(int)
+    outside: Counter[int] = Counter()
     with suppress(NotMerged):
-        for text, time in profile.host_lines().select("line", "time").drop_nulls().rows():
+        for text, time in asked.profile.host_lines().select("line", "time").drop_nulls().rows():
             name, _, number = text.rpartition(":")
             if name == file and number.isdecimal():
                 outside[int(number)] += time
     return outside
 
 
-def _lines_by_time(lines: Lines, file: str, outside: Mapping[int, int]) -> list[tuple[object, ...]]:
+def _lines_by_time(lines: Lines, file: str, outside: Counter[int]) -> list[tuple[object, ...]]:
     """Return the lines of a file that called ops or took time outside, those with most time first."""
     by_time = sorted(lines.by_file[file].items(), key=lambda item: -item[1].time)
     return [(at, *_times(line), outside.get(at), line.op) for at, line in by_time]
 
 
 def _around(
-    lines: Lines, file: str, number: int, text: str, outside: Mapping[int, int]
+    lines: Lines, file: str, number: int, text: str, outside: Counter[int]
 ) -> list[tuple[object, ...]]:
     """Return the lines around ``number``, with their text, the time of the ops called there, and the time
     outside any op."""

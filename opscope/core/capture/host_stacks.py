@@ -5,8 +5,9 @@ writer's thread does, at a lower rate. Both reduce their rate so that sampling c
 used.
 
 Samples are biased towards the places where Python lets another thread run. A thread in a C function that
-keeps the GIL is sampled when that function ends. Threads other than the main thread may run on for the switch
-interval (5 ms) before they are sampled, or until they release the GIL, as an op does when it begins. A thread
+keeps the GIL is sampled when that function ends. Threads other than the main thread, and before Python 3.13
+that too, may run on for some ms before they are sampled, or until they release the GIL, as an op does when
+it begins. A thread
 that waits with the GIL released (sleeping, reading, locked, in ``.item()``) is sampled where it waits.
 """
 

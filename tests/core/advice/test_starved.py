@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opscope.core.advice.finding import CannotTell
-from tests.core.advice.timeline import US, steady, training
+from tests.core.advice.timeline import US, steady, step, training
 
 MS = 1000 * US
 
@@ -50,6 +50,22 @@ def test_threads_and_workers_of_its_own_are_no_other_processes(own, children):
     (found,) = find(run(30.0, own, children))
     assert "its own threads and workers use" in found.what
     assert "fewer threads" in found.recommendation
+
+
+@pytest.mark.parametrize(("later", "first"), [(80.0, True), (10.0, False)])
+def test_a_long_starved_first_step_says_nothing_of_the_others(later, first):
+    values = {"process CPU [%]": 20.0, "machine CPU [%]": 100.0, "processors": 2.0}
+    samples = [
+        {"process": 0, "time": at, "name": name, "value": value}
+        for at in range(0, 410 * MS, 10 * MS)
+        for name, value in {
+            **values,
+            "waiting for a processor [%]": 80.0 if at <= 300 * MS else later,
+        }.items()
+    ]
+    steps = [step(0, 0, 300 * MS), *steady(10, 10 * MS, first=300 * MS)]
+    (found,) = find(training(steps, samples=samples))
+    assert found.stands_out == first
 
 
 def test_a_busy_machine_starves_nobody_who_does_not_wait():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import (
@@ -23,7 +24,8 @@ from opscope.core.question import parameters
 
 #: The part of the steps' time that the thread waits for a processor from which it is worth a change.
 LEAST: Final = 0.05
-#: From this part of the steps' time on, this finding comes before all others, whose times then say little.
+#: From this part of the steps' time on, and of a median step's, this finding comes before all others, whose
+#: times then say little. One long step, such as the first, which compiles, says nothing of the others.
 _MOST: Final = 2 / 3
 #: Other processes are named as the cause from this many processors on.
 _OTHERS: Final = 0.25
@@ -94,6 +96,7 @@ def _finding(steps: pl.DataFrame, time: int, steps_time: int, used: Use | None) 
             " that other processes use" if by_others else " that its own threads and workers use"
         )
         change = _BY_OTHERS if by_others else _BY_ITSELF
+    typical = float(np.median(steps["wait"].to_numpy() / np.maximum(steps["time"].to_numpy(), 1)))
     rows = steps.sort("wait", descending=True, maintain_order=True).select(
         "process",
         "step",
@@ -118,7 +121,7 @@ def _finding(steps: pl.DataFrame, time: int, steps_time: int, used: Use | None) 
         " alone makes a machine idle.",
         confidence="medium",
         doubts=change is _BY_OTHERS and used is not None,
-        stands_out=change is _BY_ITSELF or time > _MOST * steps_time,
+        stands_out=change is _BY_ITSELF or min(time / max(steps_time, 1), typical) > _MOST,
         rows=with_rest(rows.select(pl.col(name).cast(EVIDENCE[name]) for name in rows.columns)),
     )
 

@@ -67,9 +67,11 @@ def _said(
     proven: bool,
 ) -> str:
     noise_of = units.time(round(limit))
+    typical = " and ".join(units.time(round(float(side.middle[0]))) for side in sides)
     times = (
         f"{units.time(round(means[0]))} a step in the reference, {units.time(round(means[1]))} here"
     )
+    times += f"; judged are {typical}, without the fastest and slowest fifth"
     verdict = "beyond" if proven else "not beyond"
     steps = f"{sides[0].steps} and {sides[1].steps} steps"
     return (

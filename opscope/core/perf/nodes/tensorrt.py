@@ -326,9 +326,9 @@ _UNKNOWN: Final = (
         "the engine does not state how many points each output is made of",
     ),
     (
-        "query",
+        "session",
         "execute execute_v2 execute_async execute_async_v2 execute_async_v3",
-        "it runs the engine's layers, and their costs are counted there",
+        "it runs the engine's layers, whose costs engine_layers() has",
     ),
 )
 
