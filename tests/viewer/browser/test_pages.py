@@ -485,7 +485,26 @@ def test_pages_have_the_words_of_the_vendor_of_the_devices(look, viewing, trace_
         seen.fine()
     assert "replayed from a HIP graph" in texts[0]
     assert "Kernel time on matrix cores" in texts[2]
-    assert "matrix core" in texts[2]
+    assert "matrix core" in texts[2].replace("Kernel time on matrix cores", "")
+
+
+def test_a_reason_of_all_rows_is_said_once_below_the_table(look, viewing, trace_of, tmp_path):
+    at = {
+        "process": 0,
+        "device": 0,
+        "stream": 7,
+        "grid": (8, 1, 1),
+        "block": (64, 1, 1),
+        "registers": 32,
+    }
+    kernels = [{**at, "start": n * 100, "end": n * 100 + 90, "name": f"kernel_{n}", "correlation": n} for n in range(3)]  # fmt: skip
+    Profile(trace_of(kernels=kernels)).save(tmp_path / "unnamed.opscope")
+    seen = look(viewing(tmp_path / "unnamed.opscope"), "kernels")
+    table = seen.page.locator("section.table", has_text="Kernels by name")
+    heads = " ".join(table.locator("[role=columnheader]").all_inner_texts()).replace("\n", " ")
+    assert "reason" not in heads
+    assert "grid and block were not recorded" in table.locator(".chart-note").inner_text()
+    seen.fine()
 
 
 def test_no_name_of_a_report_lies_over_the_next_column(look, training):
