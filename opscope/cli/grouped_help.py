@@ -46,7 +46,8 @@ _OTHERWISE: Final[Mapping[str, Mapping[str, str]]] = {
     "run": {"--counters": "What to record"},
     **dict.fromkeys(("report", "diff", "export", "partial", "merge"), _WRITTEN),
     "redact": {**_WRITTEN, "--private": "What to show"},
-    **dict.fromkeys(("view", "dlprofviewer"), {"--host": "The page"}),
+    "view": {"--host": "The page"},
+    "dlprofviewer": {"--host": "The page"},
 }
 #: Options that are in every command's short help.
 COMMON: Final = frozenset(
