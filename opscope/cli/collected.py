@@ -146,10 +146,6 @@ def _print_unrecorded(parts: Path) -> bool:
     return bool(reasons)
 
 
-#: The reports of ops by memory, for the first screen of a run that recorded allocations.
-_FIRST_OPS: Final = 5
-
-
 def print_report(profile: Profile, target: Path, top: int | None, width: int | None) -> None:
     """Print the first screen on stderr, and keep its results and the columns of kernels with the profile."""
     from opscope.core.advice.commands import named
@@ -167,9 +163,6 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
             *screen, last = console.first_screen(profile, rows, top is None, columns)
             lines = [named(line, str(target)) for line in last.footnotes]
             screen.append(replace(last, footnotes=lines))
-            if len(profile.trace["allocations"]):
-                most = _FIRST_OPS if top is None else rows
-                screen[-1:-1] = console.tables(profile, ["memory_by_op"], most)
         with progress_bar.aside():
             write(screen, sys.stderr, width)
         common.say(f"more: opscope report {target}")

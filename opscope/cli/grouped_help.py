@@ -44,11 +44,7 @@ _WRITTEN: Final = {
 #: Options that are in another group for some commands.
 _OTHERWISE: Final[Mapping[str, Mapping[str, str]]] = {
     "run": {"--counters": "What to record"},
-    "report": _WRITTEN,
-    "diff": _WRITTEN,
-    "export": _WRITTEN,
-    "partial": _WRITTEN,
-    "merge": _WRITTEN,
+    **dict.fromkeys(("report", "diff", "export", "partial", "merge"), _WRITTEN),
     "redact": {**_WRITTEN, "--private": "What to show"},
     "view": {"--host": "The page"},
     "dlprofviewer": {"--host": "The page"},
@@ -177,13 +173,14 @@ def _short(names: str, text: str) -> tuple[str, str]:
     """Return an option's names without spellings with underscores, and the first clause of its help."""
     names = re.sub(r", --[\w-]*_[\w-]*", "", names)
     names = re.sub(r", --key-op\b", "", names)
-    return _names(names), re.split(r"[.;] |  \[", text)[0].rstrip(".")
+    return _plain(names), re.split(r"[.;] |  \[", text)[0].rstrip(".")
 
 
-def _names(names: str) -> str:
-    """Return an option's names with the kind of its value in a word."""
-    names = re.sub(r"<(int|float|list\[int\])[^>]*>", "N", names)
-    return re.sub(r"<[^>]*>\]?", "TEXT", names)
+def _plain(text: str) -> str:
+    """Return a text with the kinds and bounds of values in words."""
+    text = re.sub(r"<(int|float|list\[int\])[^>]*>", "N", text)
+    text = re.sub(r"<[^>]*>\]?", "TEXT", text)
+    return re.sub(r"x>=([\d.]+)", r"\1 or more", re.sub(r"([\d.]+)<=x<=", r"\1 to ", text))
 
 
 def _write(ctx: Any, formatter: Any, groups: Mapping[str, list[Any]]) -> None:
@@ -191,4 +188,4 @@ def _write(ctx: Any, formatter: Any, groups: Mapping[str, list[Any]]) -> None:
         if options:
             with formatter.section(title):
                 rows = [option.get_help_record(ctx) for option in options]
-                formatter.write_dl([(_names(names), text) for names, text in rows])
+                formatter.write_dl([(_plain(names), _plain(text)) for names, text in rows])

@@ -49,8 +49,7 @@ def reports(
     ]
     titles.sort(key=lambda title: -named.count(title))
     room = common.width(width) - max(len(row["name"]) for row in rows) - 2
-    if room > 0:
-        rows = [row | {"rows": start(row["rows"], room)} for row in rows]
+    rows = [row | {"rows": start(row["rows"], room)} for row in rows] if room > 0 else rows
     common.show([_table(title, rows) for title in titles], width)
 
 

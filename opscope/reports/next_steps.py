@@ -53,6 +53,7 @@ def next_steps(profile: Profile, idle: bool = True) -> list[str]:
         lines.append(
             f"--reports serving_phases,serving_tokens,serving_batches: the server's {served}"
         )
+    lines += _memory(profile)
     lines.append("opscope advise FILE: what to change, and what it would save")
     lines.append("opscope view FILE: pages in the browser")
     more = [
@@ -88,6 +89,18 @@ def _without_op(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
         if profile.cpu_only and profile.merged_of is None and has_lines(profile):
             how = "--reports host_lines has its source lines"
         yield f"{units.share((without - compiling) / device_time)} of the time has no op{also}: {how}"
+
+
+def _memory(profile: Profile) -> Iterator[str]:
+    """Yield the line on what holds most of the memory at its peak."""
+    if not profile.trace.has("allocations") or len(profile.trace["allocations"]) > _MANY:
+        return
+    held = profile.memory_by_op().sort("at_peak", descending=True, nulls_last=True)
+    for row in held.head(1).to_dicts():
+        line = (row["source"] or "").partition(" < ")[0].rpartition("/")[2]
+        what = (row["op"] or f"({row['reason']})") + (f" at {line}" if line else "")
+        part = f"{units.size(row['at_peak'])} ({units.share(row['share'])})"
+        yield f"memory at its peak: most in {what}, {part}: --reports memory_by_op"
 
 
 def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:

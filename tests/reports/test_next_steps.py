@@ -10,6 +10,7 @@ from opscope.profile import Profile
 from opscope.reports import console
 from opscope.reports.next_steps import next_steps
 from tests import traces
+from tests.core.advice.test_memory_growth import leaking
 
 
 def profile(*, launches: bool, late: bool, steps: bool = True, set_up: int = 0) -> Profile:
@@ -159,3 +160,10 @@ def test_the_summary_does_not_say_twice_that_a_program_compiles() -> None:
     assert [row["what"].strip() for row in table.rows if "compil" in row["what"]] == [
         "inside steps, compiling a program"
     ]
+
+
+def test_what_holds_most_of_the_memory_is_a_line_with_its_place():
+    (line,) = [text for text in next_steps(leaking()) if text.startswith("memory at")]
+    assert line == (
+        "memory at its peak: most in aten::relu at train.py:11, 33.0 MB (100.0 %): --reports memory_by_op"
+    )

@@ -164,7 +164,7 @@ def test_it_is_in_the_help_and_meant_by_a_name_like_it(add, run, saved):
     add(QUESTION)
     said = words(run("report", "--help-all")[1])
     assert "gaps, by_kind, waste, by_op" in said
-    assert "the time by kind, waste, op, shape" in said
+    assert "the time by one of: kind, waste, op, shape" in said
     assert "did you mean 'waste'?" in run("report", saved, "--reports", "wasste")[2]
     assert "did you mean 'waste'?" in run("report", saved, "--by", "wasted")[2]
 

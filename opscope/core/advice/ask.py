@@ -235,9 +235,7 @@ def said(
             if name in all_detectors:
                 before.setdefault(name, tuple(_ask(all_detectors[name], answers)))
                 fired |= {said.detector for said in before[name] if said.outcome == FOUND}
-    answers_said = [_pointing(said, fired) for said in answers_said]
-    if answers.cpu_only:
-        answers_said = [_without_device(said) for said in answers_said]
+    answers_said = [_pointing(said, fired, answers.cpu_only) for said in answers_said]
     order = (FOUND, CANNOT_TELL, NOTHING)
     answers_said.sort(
         key=lambda said: (order.index(said.outcome), rank(said.finding), said.detector)
@@ -255,30 +253,21 @@ def _pointers(finding: Finding | None) -> set[str]:
     return set(_POINTS.findall(texts))
 
 
-def _pointing(one: Said, fired: Collection[str]) -> Said:
-    """Return a detector's answer without ``(see NAME)`` for detectors that found nothing or were not
-    asked."""
-    finding = one.finding
-    if finding is None:
-        return one
+def _pointing(one: Said, fired: Collection[str], on_cpu: bool) -> Said:
+    """Return a detector's answer without ``(see NAME)`` for detectors that found nothing or were not asked.
+    ``on_cpu``: without a GPU, the time that is judged is that of the ops."""
 
     def kept(name: re.Match[str]) -> str:
         return name[0] if name[1] in fired or name[1] not in detectors() else ""
 
-    texts: dict[str, Any] = {name: _POINTS.sub(kept, getattr(finding, name)) for name in _TEXTS}
-    return replace(one, finding=replace(finding, **texts))
+    def ours(text: Any) -> Any:
+        text = text and _POINTS.sub(kept, text)
+        return text.replace("the device's time", "the ops' time") if text and on_cpu else text
 
-
-def _without_device(one: Said) -> Said:
-    """Return a detector's answer for a run without a GPU: the time that is judged is that of its ops."""
-
-    def of_ops(text: Any) -> Any:
-        return text and text.replace("the device's time", "the ops' time")
-
-    finding, texts = one.finding, {"reason": of_ops(one.reason), "threshold": of_ops(one.threshold)}
+    finding = one.finding
     if finding is not None:
-        finding = replace(finding, **{name: of_ops(getattr(finding, name)) for name in _TEXTS})
-    return replace(one, finding=finding, **texts)
+        finding = replace(finding, **{name: ours(getattr(finding, name)) for name in _TEXTS})
+    return replace(one, finding=finding, reason=ours(one.reason), threshold=ours(one.threshold))
 
 
 def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:

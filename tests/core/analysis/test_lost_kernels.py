@@ -78,7 +78,9 @@ def test_calls_that_launch_no_kernel_lose_none(name):
 
 def test_a_launch_of_a_wait_is_no_loss():
     waits = {"process": 0, "device": 0, "stream": 7, "kind": "event_wait", "start": 9 * US}
-    profile = run_of(10, 0, launch(500, 5 * US), syncs=[{**waits, "end": 90 * US, "correlation": 500}])
+    profile = run_of(
+        10, 0, launch(500, 5 * US), syncs=[{**waits, "end": 90 * US, "correlation": 500}]
+    )
     assert lost(profile) == 0
 
 

@@ -485,7 +485,26 @@ def test_pages_have_the_words_of_the_vendor_of_the_devices(look, viewing, trace_
         seen.fine()
     assert "replayed from a HIP graph" in texts[0]
     assert "Kernel time on matrix cores" in texts[2]
-    assert "matrix core" in texts[2]
+    assert "matrix core" in texts[2].replace("Kernel time on matrix cores", "")
+
+
+def test_a_reason_of_all_rows_is_said_once_below_the_table(look, viewing, trace_of, tmp_path):
+    at = {
+        "process": 0,
+        "device": 0,
+        "stream": 7,
+        "grid": (8, 1, 1),
+        "block": (64, 1, 1),
+        "registers": 32,
+    }
+    kernels = [{**at, "start": n * 100, "end": n * 100 + 90, "name": f"kernel_{n}", "correlation": n} for n in range(3)]  # fmt: skip
+    Profile(trace_of(kernels=kernels)).save(tmp_path / "unnamed.opscope")
+    seen = look(viewing(tmp_path / "unnamed.opscope"), "kernels")
+    table = seen.page.locator("section.table", has_text="Kernels by name")
+    heads = " ".join(table.locator("[role=columnheader]").all_inner_texts()).replace("\n", " ")
+    assert "reason" not in heads
+    assert "grid and block were not recorded" in table.locator(".chart-note").inner_text()
+    seen.fine()
 
 
 def test_no_name_of_a_report_lies_over_the_next_column(look, training):
@@ -493,4 +512,36 @@ def test_no_name_of_a_report_lies_over_the_next_column(look, training):
     wide = "() => [...document.querySelectorAll('.reports li')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
     assert seen.page.locator(".reports li").count() > 50
     assert seen.page.evaluate(wide) == 0
+    seen.fine()
+
+
+@pytest.mark.parametrize("width", [700, 1400])
+def test_two_runs_are_told_apart_by_their_names_and_so_are_the_bars(
+    look, viewing, trace_of, tmp_path, width
+):
+    long = "a_framework::an_op_of_a_long_name_whose_{}_part_differs_from_the_other_s"
+    runs = []
+    for at, run in enumerate(("before_the_change", "after_the_change")):
+        rows = []
+        for step in range(6):
+            place = {"process": 0, "thread": 1, "domain": "opscope.torch"}
+            begin = step * 10_000
+            rows.append({**place, "category": "step", "text": f"step {step}", "start": begin, "end": begin + 9_000 - 2_000 * at})  # fmt: skip
+            for n, part in enumerate(("first", "second")):
+                text = f"{long.format(part)}(f32[4])"
+                rows.append({**place, "category": "forward", "text": text, "start": begin + n * 4_000, "end": begin + n * 4_000 + 3_000 - 1_500 * at})  # fmt: skip
+        runs.append(tmp_path / f"training_{run}.opscope")
+        Profile(trace_of(ranges=rows)).save(runs[-1])
+    seen = look(viewing(runs[0], "--compare", runs[1]), "compare", width=width)
+    names = seen.page.locator(".files .mid")
+    assert [one.inner_text().replace("\n", "") for one in names.all()] == [run.name for run in runs]
+    if width == 1400:
+        fits = (
+            "(one) => [...one.children].every((part) => part.scrollWidth <= part.clientWidth + 1)"
+        )
+        assert all(one.evaluate(fits) for one in names.all())
+    bars = seen.page.locator(".bar-name .mid").all_inner_texts()
+    apart = [text for text in bars if "differs_from" in text.replace("\n", "")]
+    assert {text.replace("\n", "")[:6] for text in apart} == {"…first", "…secon"}
+    seen.narrow()
     seen.fine()

@@ -80,6 +80,19 @@ def test_g_and_a_letter_goes_to_each_page(look, viewer):
     seen.fine()
 
 
+def test_a_letter_alone_goes_nowhere_however_young_the_page_is(look, viewer):
+    seen = look(viewer, "overview")
+    # the age of the page when the key is pressed, in ms
+    press = """() => {
+      const event = new KeyboardEvent("keydown", { key: "n", bubbles: true });
+      Object.defineProperty(event, "timeStamp", { value: 900 });
+      document.body.dispatchEvent(event);
+    }"""
+    seen.page.evaluate(press)
+    assert seen.settle().place.startswith("overview")
+    seen.fine()
+
+
 def test_a_search_from_the_keyboard_finds_an_op_and_goes_along(look, viewer):
     seen = look(viewer, "operators")
     rows = seen.page.locator(".under").first.inner_text()

@@ -38,7 +38,8 @@ export function Keys({ open, onOpen }: { open: boolean; onOpen: (open: boolean) 
   }, [open]);
 
   useEffect(() => {
-    let g = 0;
+    // never, not 0: the page's own clock begins at 0
+    let g = -Infinity;
     const pressed = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
       if (writing(event.target)) {
@@ -47,7 +48,7 @@ export function Keys({ open, onOpen }: { open: boolean; onOpen: (open: boolean) 
       }
       if (dialog.current?.open) return;
       const page = event.timeStamp - g < 1_500 ? PAGES.find((one) => one.key === event.key) : undefined;
-      g = 0;
+      g = -Infinity;
       if (page) location.hash = hrefOf(page.name);
       else if (event.key === "g") g = event.timeStamp;
       else if (event.key === "?") onOpen(true);

@@ -8,11 +8,11 @@ import { route, selection, setParams } from "../state";
 import { useStart } from "./about";
 import { Cell, cellText } from "./cell";
 import { chosenColumns, type Placed, placed, titleOf, unfit } from "./columns";
-import { exact, show, visible } from "./format";
+import { exact, show, visible, words } from "./format";
 import { useKernelNames } from "./kernel_names";
 import { LeftOutRows } from "./left_out";
 import { cut } from "./name";
-import { type Row, type TablePage, useRows } from "./rows";
+import { type Row, type TableColumn, type TablePage, useRows } from "./rows";
 import { Failed } from "./states";
 import { Tools, type Where } from "./table_tools";
 import { useScroll } from "./scroll";
@@ -81,7 +81,9 @@ export function DataTable(props: DataTableProps) {
   const bare = chosen ? new Set<string>() : unfit(page);
   const named = (chosen ?? props.columns) as string[] | undefined;
   const kept = chosenColumns(page, named, props.columns === undefined).filter((column) => !bare.has(column.name) || column.name in where);
-  const columns = kept.length ? kept : chosenColumns(page, named, props.columns === undefined);
+  const once = chosen ? new Map<TableColumn, string>() : saidOnce(page, kept);
+  const apart = kept.filter((column) => !once.has(column) || column.name in where);
+  const columns = apart.length ? apart : chosenColumns(page, named, props.columns === undefined);
   const title = props.title ?? page.title;
   return (
     <section class={`table${shown.stale ? " awaited" : ""}`} aria-busy={shown.stale}>
@@ -111,8 +113,25 @@ export function DataTable(props: DataTableProps) {
       ) : (
         <Grid {...props} label={title || page.title} id={id} columns={columns} shown={shown} page={page} sort={sort} onWhere={(column, value) => setParams({ [`${id}_where`]: JSON.stringify({ ...own, [column]: value }) })} />
       )}
+      {[...once].map(([column, reason]) => (
+        <p class="chart-note" key={column.name}>
+          {column.heading ?? words(column.name)}: {visible(reason)}
+        </p>
+      ))}
     </section>
   );
+}
+
+/** The reasons that all rows share, which would be cut in each. */
+function saidOnce(page: TablePage, columns: TableColumn[]): Map<TableColumn, string> {
+  const once = new Map<TableColumn, string>();
+  for (const column of columns) {
+    const texts = page.values[column.name] ?? [];
+    const [text] = texts;
+    const whole = page.matching > 1 && texts.length === page.matching;
+    if (/reason$/.test(column.name) && whole && typeof text === "string" && new Set(texts).size === 1) once.set(column, page.words?.[column.name]?.[text] ?? text);
+  }
+  return once;
 }
 
 /** The one reason of all rows that have no value of these columns; null where a row has one. */

@@ -1,6 +1,10 @@
 // Bars with their names and values, as HTML.
+import { Middle } from "../name";
 import "./charts.css";
 import type { Known } from "./series";
+
+/** What is seen at least of each end of a name that is cut. */
+const ENDS = 14;
 
 export interface Part {
   name: string;
@@ -33,6 +37,7 @@ export function Bars(props: {
   legend?: { name: string; colour: string }[];
   empty?: string;
 }) {
+  const names = apart(props.bars.map((bar) => bar.name));
   const values = props.bars.map((bar) => bar.value ?? 0);
   const most = Math.max(props.full ?? 0, ...values.map(Math.abs), Number.MIN_VALUE);
   const signed = values.some((value) => value < 0);
@@ -62,9 +67,11 @@ export function Bars(props: {
           ];
           const whole = parts.reduce((sum, part) => sum + Math.abs(part.value), 0) || 1;
           const text = value === null ? "unknown" : exact(value);
+          const title = bar.title ?? `${bar.name}: ${text}`;
+          const name = <Middle text={names[index]!} title={title} />;
           return (
-            <li key={index} title={bar.title ?? `${bar.name}: ${text}`}>
-              <span class="bar-name">{bar.href ? <a href={bar.href}>{bar.name}</a> : bar.name}</span>
+            <li key={index} title={title}>
+              <span class="bar-name">{bar.href ? <a href={bar.href}>{name}</a> : name}</span>
               <span class="bar-track">
                 <span
                   class={value !== null && value < 0 ? "bar minus" : "bar"}
@@ -90,4 +97,13 @@ export function Bars(props: {
       </ul>
     </figure>
   );
+}
+
+/** Names without the beginning that they share, where nothing but their middle tells them apart. */
+export function apart(names: string[]): string[] {
+  return names.map((name) => {
+    const alike = names.filter((other) => other !== name && other.slice(0, ENDS) === name.slice(0, ENDS) && other.slice(-ENDS) === name.slice(-ENDS));
+    const common = alike.map((other) => [...name].findIndex((letter, at) => letter !== other[at]));
+    return alike.length ? `…${name.slice(Math.min(...common.map((at) => (at < 0 ? name.length : at))))}` : name;
+  });
 }
