@@ -13,6 +13,7 @@ from opscope.core.communication import is_torch
 from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import spread
 from opscope.core.tables.intervals import nest
+from opscope.core.tables.lanes import lanes_of
 
 from .columns import NONE, nullable
 from .links import Placed, forward_threads
@@ -65,8 +66,9 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     compiles = np.flatnonzero(np.array([label in compiling for label in names], bool)[name])
     of_range[compiles] = _DOMAINS.index("runtime")
     if kind == "op" and len(compiles):  # the outermost is a phase, what is inside is no op
-        compiles = compiles[np.argsort(thread[compiles], kind="stable")]
-        for mine in np.split(compiles, np.flatnonzero(np.diff(thread[compiles])) + 1):
+        threads = lanes_of(process[compiles], thread[compiles])
+        for _, here in threads.rows(np.ones(len(compiles), bool)):
+            mine = compiles[here]
             inside = nest(start[mine], end[mine])
             outer = mine[inside.order[inside.parent < 0]]
             of_range[outer], direction[outer], text[outer] = 0, _DIRECTION["phase"], len(texts)
