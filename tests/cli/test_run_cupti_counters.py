@@ -160,7 +160,7 @@ def test_each_kernel_has_its_counters_and_its_range(machine):
     found = machine.profile.counters()
     assert found["name"].to_list() == 3 * KERNELS
     assert found["bottom_op"].to_list() == 3 * ["op0", "op1", "op2"]
-    assert found["step"].to_list() == 3 * [0] + 3 * [1] + 3 * [None]  # the last is open
+    assert found["step"].to_list() == 3 * [0] + 3 * [1] + 3 * [2]
     assert found["device"].to_list() == 9 * [0]
     for name in NAMES:
         assert found[name].to_list() == [value(name, place) for place in range(9)]

@@ -27,7 +27,6 @@ from opscope.core.attribution.inferred_steps import (
 from opscope.core.attribution.innermost_op import open_ops, used_calls, with_open_ranges
 from opscope.core.attribution.known import Flags, Known, Launched, NamedOps, Note, Rows
 from opscope.core.attribution.launching_calls import launching_calls
-from opscope.core.attribution.marked_steps import with_ends
 from opscope.core.attribution.named_kernels import named_ranges
 from opscope.core.attribution.nccl_groups import name_groups
 from opscope.core.attribution.op_ranges import op_ranges
@@ -45,7 +44,7 @@ from opscope.core.dialects.launches import SHARED_IDS
 from opscope.core.schema import OPTIMIZER_STEPS
 from opscope.core.sizes import NO_SIZES, has_other
 from opscope.core.tables.columns import at, pieces
-from opscope.core.tables.interpret import interpret
+from opscope.core.tables.interpret import ROLE, interpret
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.mapped import zeros
 
@@ -237,6 +236,10 @@ def _take_named(state: Known) -> Known:
 def _end_steps(state: Known) -> Known:
     if OPTIMIZER_STEPS in state.trace["notes"]["what"].unique().to_list():
         return state  # each mark follows an optimizer's step, so no step begins with the last
+    if not (state.meaning.role == ROLE["step"]).any():
+        return state
+    from opscope.core.attribution.marked_steps import with_ends  # lazy: few traces have such marks
+
     trace, count = with_ends(state.trace, state.meaning, state.is_op)
     notes = (Note("info", MARKS_LATE, count),) if count else ()
     return replace(state, trace=trace, notes=state.notes + notes)

@@ -43,7 +43,8 @@ def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
     if width.null_count() == len(width):
         return pl.DataFrame(dict.fromkeys(SCHEMA, width), schema=SCHEMA)
     codes, grids = compact(kernels["grid"].cast(pl.Categorical))
-    blocks = gather(extents(grids), codes)
+    flat = [grid if grid and grid.endswith(",1,1") else None for grid in grids]
+    blocks = gather(extents(flat), codes)
     return pl.select(
         pl.when(width.is_not_null()).then(blocks * CHUNK).alias("elements"),
         (blocks * CHUNK * width).alias("moved"),
