@@ -102,6 +102,6 @@ def _others_run() -> bool:
     for stat in Path("/proc/self/task").glob("*/stat"):
         with suppress(OSError):  # it has ended
             is_mine = stat.parent.name == str(threading.get_native_id())
-            if not is_mine and stat.read_text().rpartition(")")[2].split()[:1] == ["R"]:
+            if not is_mine and stat.read_bytes().rpartition(b")")[2].split()[:1] == [b"R"]:
                 return True
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -256,8 +257,10 @@ def _try(trial: _Trial) -> int:
     asked, out, last = trial.asked, "the runs are out", False
     try:
         for number in range(asked.runs):
-            # A B B A B A A B (Thue and Morse): drift and every rhythm affect both sides equally
-            for side in reversed(SIDES) if number.bit_count() % 2 else SIDES:
+            # A B B A or B A A B, by lot: drift affects both sides equally, and no rhythm meets one of them
+            block, second = divmod(number, 2)
+            reverse = (random.Random(block).random() < 0.5) != bool(second)
+            for side in reversed(SIDES) if reverse else SIDES:
                 trial.run(side)
             if trial.decide(last).verdict is not None:
                 break

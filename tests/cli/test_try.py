@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from opscope.cli.trial import CANNOT_TELL, SIDES, Options, _try
 from opscope.cli.trial_output import LARGEST, Output, difference
 from opscope.cli.trial_trees import NotCopied, WorkTree, apply
+from opscope.core.analysis.diff.turns import decide
 from tests.command import opscope
 
 PROGRAM = """
@@ -205,18 +207,28 @@ def test_a_program_that_records_nothing_is_said_to_and_names_no_copy(tree):
     assert "without the change: run 1: nothing was recorded" in done.stderr
 
 
-def test_no_rhythm_of_the_machine_meets_the_same_side(capsys):
-    order = []
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 6, 8])
+def test_no_rhythm_of_the_machine_is_a_gain(capsys, period):
+    """Of equal programs every ``period``-th run is slower by a tenth, with noise of 1 %."""
+    order: list[str] = []
     trial = SimpleNamespace(
-        asked=Options(command=["x"], env=["A=1"], runs=8), copy=lambda: None, run=order.append,
+        asked=Options(command=["x"], env=["A=1"], runs=20), copy=lambda: None, run=order.append,
         decide=lambda last: SimpleNamespace(verdict=None), pairs=0, printed={side: Output() for side in SIDES},
     )  # fmt: skip
     assert _try(trial) == CANNOT_TELL
     capsys.readouterr()
-    for period in (1, 2, 4):
-        for first in range(period):
-            sides = order[first::period]
-            assert sides.count("with") == len(sides) / 2, period
+    pairs = [order[index : index + 2] for index in range(0, len(order), 2)]
+    assert all(sorted(pair) == sorted(SIDES) for pair in pairs)
+    drift = [first[0] == second[1] for first, second in zip(pairs[::2], pairs[1::2], strict=True)]
+    assert all(drift), "each two pairs are A B B A or B A A B"
+    noise = random.Random(period)
+    for first in range(period):
+        times: dict[str, list[float]] = {side: [] for side in SIDES}
+        for index, side in enumerate(order):
+            slow = 1.1 if index % period == first else 1.0
+            times[side].append(100 * slow * noise.gauss(1, 0.01))
+            if index % 2:
+                assert decide(*times.values(), 20, False).verdict is None
 
 
 def test_outputs_are_compared_by_what_each_side_always_prints(tmp_path):

@@ -41,7 +41,7 @@ def late_by(worst: Mapping[str, Any], behind: int, time: int, steps: int) -> str
     """Return in words how late a rank is: by ``behind`` in the ``time`` of its ``steps`` (both ns)."""
     each = f"{ns(behind / steps)} of a step's {ns(time / steps)}" if steps else ns(behind)
     run = f"{share(behind / time)}" + (f", {ns(behind)} in {steps:,} steps" if steps > 1 else "")
-    if worst["lateness"] > time:  # so its steps cannot hold it: ``behind`` is cut
+    if worst["lateness"] > time and steps:  # so its steps cannot hold it: ``behind`` is cut
         each = f"{ns(worst['median_lateness'])} (median)"
         run = f"its own steps take {ns(time / steps)}"
     return (

@@ -528,12 +528,18 @@ class _Process:
         works = self._is_optimizer[rows]
         if not works.any() or works.all():
             return None
-        # a graph counts its steps at any time: what ran before the first gradient updates no weight
+        # a graph counts its steps at any time; such an op runs as often as the weights are updated
         early = works & np.isin(self._reading[rows], self._reading[rows[: np.argmin(works)]])
         found, late = self._by_bursts(rows), rows[~early]
         if found is not None or not early.any():
             return found
-        return self._by_bursts(late) or self._by_turns(late[self._is_optimizer[late]])
+        found = self._by_bursts(late) or self._by_turns(late[self._is_optimizer[late]])
+        if found is None:
+            return None
+        steps = len(found.bounds) - found.begun
+        counts = np.unique(self._reading[rows[early]], return_counts=True)[1]
+        each = np.maximum(np.rint(counts / steps), 1)
+        return found if (abs(counts - each * steps) <= each).all() else None
 
     def _by_turns(self, rows: Ints) -> Found | None:
         """Return the steps in which each of the optimizer's ops ``rows`` ran equally often, in any order."""
@@ -555,7 +561,7 @@ class _Process:
         works = self._is_optimizer[rows]
         last = np.flatnonzero(works & ~np.append(works[1:], False))  # the last op of each burst
         begin = np.flatnonzero(works & ~np.append(False, works[:-1]))
-        if begin[0] == 0:  # before any backward pass
+        if len(begin) and begin[0] == 0:  # before any backward pass
             last, begin = last[1:], begin[1:]
         if len(last) < LEAST:
             return None

@@ -26,6 +26,8 @@ from opscope.core.tables.trace import Trace
 END_INFERRED: Final = '{"end":"inferred"}'
 #: Fewer steps before the last one show no habit.
 LEAST: Final = 2
+#: The most threads whose marks are looked at.
+MOST_THREADS: Final = 256
 #: How many of the most frequent ways in which steps end are compared.
 TAILS: Final = 8
 
@@ -40,8 +42,12 @@ def with_ends(trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_]) -> tuple
     rows = rows.filter(pl.col("domain").cast(pl.String) == MARKS).drop_nulls("start")
     ends: dict[int, int] = {}
     loops = Loops(ranges, meaning, is_op) if len(rows) else None
-    for (process, thread), steps in rows.sort("start").group_by("process", "thread"):
-        if loops is None or len(steps) <= LEAST or None in (process, thread):
+    reads = ranges.filter(pl.Series(meaning.role == ROLE["read"])).sort("start")
+    threads = rows.sort("start").group_by("process", "thread", maintain_order=True)
+    for number, ((process, thread), steps) in enumerate(threads):
+        if loops is None or number >= MOST_THREADS:  # each reads all ranges once
+            break
+        if len(steps) <= LEAST or None in (process, thread):
             continue
         if not steps["open"][:-1].any():
             loop = loops.loop(int(process), int(thread))
@@ -50,8 +56,8 @@ def with_ends(trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_]) -> tuple
             last = steps["row"][-1]
             if steps["open"][-1] and last in ends:
                 on = (pl.col("process") == process) & (pl.col("thread") == thread)
-                reads = ranges.filter(on & pl.Series(meaning.role == ROLE["read"])).sort("start")
-                ends[last] = max(ends[last], _last_read(reads, steps["start"].to_numpy()))
+                until = _last_read(reads.filter(on), steps["start"].to_numpy())
+                ends[last] = max(ends[last], until)
     if not ends:
         return trace, 0
     row = pl.int_range(pl.len(), dtype=pl.Int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from operator import attrgetter
 from typing import Final
 
@@ -61,12 +62,15 @@ def served_steps(
     by_server = _flags(meaning, every.filter(pl.col("source") != serving.NAMED)["code"])
     by_word = _flags(meaning, named["code"])
     process = ranges["process"].fill_null(NONE).to_numpy()
+    edges = tuple(ranges[name].fill_null(0).to_numpy() for name in ("start", "end"))
+    begun = cache(lambda: work().sort("begun"))
     for number in np.setdiff1d(process[by_word], own["process"].to_numpy()).tolist():
         mine = process == number
-        engines = _engines(ranges, np.flatnonzero(mine & by_server))
+        engines = _engines(ranges, edges, np.flatnonzero(mine & by_server))
         if not engines:
             rows = np.flatnonzero(mine & by_word)
-            engines = _engines(ranges, _with_work(ranges, meaning, rows, work()))
+            own_work = begun().filter(pl.col("process") == number)
+            engines = _engines(ranges, edges, _with_work(ranges, meaning, rows, own_work))
         for engine, rows in enumerate(engines):
             where = ranges[rows].select("process", "thread", "start", "end")
             steps = pl.concat([where, table[meaning.reading[rows]]], how="horizontal")
@@ -81,14 +85,14 @@ def served_steps(
 
 
 def _with_work(ranges: pl.DataFrame, meaning: Meaning, rows: Ints, work: pl.DataFrame) -> Ints:
-    """Return the rows whose name has work inside some range of its thread, or all if none has: a
-    tokenizer's ``decode 12 tokens`` is no step."""
+    """Return the rows whose name has ``work`` (by time) inside some range of its thread, or all if none has:
+    a tokenizer's ``decode 12 tokens`` is no step."""
     lane = ["process", "thread"]
     codes, which = np.unique(meaning.reading[rows], return_inverse=True)
     names = pl.Series("name", [serving.pattern(meaning.texts[code]) for code in codes.tolist()])
     of_rows = ranges[rows].select(*lane, "start", "end", names.gather(which), row=pl.Series(rows))
     begun = of_rows.sort("start").join_asof(
-        work.sort("begun"), left_on="start", right_on="begun", by=lane, strategy="forward",
+        work, left_on="start", right_on="begun", by=lane, strategy="forward",
         check_sortedness=False,
     )  # fmt: skip
     worked = (pl.col("begun") < pl.col("end")).any().over(*lane, "name")
@@ -96,18 +100,18 @@ def _with_work(ranges: pl.DataFrame, meaning: Meaning, rows: Ints, work: pl.Data
     return kept if len(kept) else rows
 
 
-def _engines(ranges: pl.DataFrame, rows: Ints) -> list[Ints]:
+def _engines(ranges: pl.DataFrame, edges: tuple[Ints, ...], rows: Ints) -> list[Ints]:
     """Return the rows of each engine's steps, in order of their begin. The first has those of the thread
     with most of them, and of threads whose steps come before or after these, as in a pool. Steps that cross
     them are of a second engine (data parallel in one process); a thread that works inside them has none."""
     thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
-    start, end = (ranges[name].fill_null(0).to_numpy() for name in ("start", "end"))
+    start, end = edges
     engines: list[Ints] = []
     for _ in range(_MOST_THREADS):
         steps = outermost(ranges, rows, 1)
         if steps is None:
             break
-        others = thread != ranges["thread"].fill_null(NONE)[int(steps[0])]
+        others = thread != (NONE if (own := ranges["thread"][int(steps[0])]) is None else own)
         rows, thread = rows[others], thread[others]
         if not engines:
             engines.append(steps)

@@ -16,6 +16,8 @@ PIPED_WIDTH: Final = 160
 _GAP: Final = 2
 #: Columns of reasons, which say nothing if they are cut: their texts stand below the table then.
 _REASONS: Final = ("why", "reason")
+#: The most of them.
+_CUT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,13 @@ def lines(table: Table, width: int = PIPED_WIDTH) -> Iterable[tuple[Style, str]]
         yield "row", _line(cells, fitted)
     for column, *cells in zip(fitted.columns, *fitted.cells, strict=True):
         if column.key in _REASONS:
-            every = [column.show(row.get(column.key)) for row in table.rows]
-            for text in dict.fromkeys(text for text in every if text not in cells):
+            every = dict.fromkeys(column.show(row.get(column.key)) for row in table.rows)
+            shown = set(cells)
+            cut = [text for text in every if text not in shown]
+            for text in cut[:_CUT]:
                 yield "note", f"{column.title}: {text}"
+            if len(cut) > _CUT:
+                yield "note", f"{len(cut) - _CUT:,} more: -w 0 shows all"
     *notes, last = table.footnotes or ("",)
     if fitted.dropped and table.rows:
         dropped = f"not shown for lack of width: {', '.join(fitted.dropped)} (-w 0 shows all)"

@@ -344,3 +344,17 @@ def test_threads_that_do_other_work_in_each_are_doubted(trace_of):
     noise = [{**other, "start": 3 * n, "end": 3 * n + 1, "text": f"y::n{n}()"} for n in range(37)]
     assert len(found(trace_of(ranges=rows))) == 8
     assert found(trace_of(ranges=rows + noise)).is_empty()
+
+
+@pytest.mark.parametrize(
+    "steps", [["oA", "f1 b1 oA", "f1 b1"], ["oA", "f1 b1"], ["oA oB", "f1 b1 oB oA"]]
+)
+def test_a_short_recording_that_begins_with_an_optimizer_has_no_steps(trace_of, steps):
+    assert found(trace_of(ranges=eager(steps))).is_empty()
+
+
+def test_optimizers_in_no_order_have_no_steps_whatever_ran_first(trace_of):
+    body = ["oD", "oD", "oG", "oD", "oD", "oD", "oG", "oD", "oG", "oD"]
+    steps = ["oG", *(f"f1 b1 {optimizer}" for optimizer in body)]
+    assert found(trace_of(ranges=eager(steps[1:]))).is_empty()
+    assert found(trace_of(ranges=eager(steps))).is_empty()

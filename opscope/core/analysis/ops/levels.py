@@ -137,10 +137,12 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
     # an op that calls its like several times is a loop over a batch
     passed = np.bincount(nearest, minlength=len(own)) > 1
     passed[nearest[other]] = True
-    more = nearest
+    more = rows[passed[rows]]
     while len(more):  # the same op around it, of another layer of the dispatcher, passes it on too
-        more = nearest[passed[rows] & ~passed[nearest]]
-        passed[more] = True
+        around = np.unique(nearest[np.searchsorted(rows, more)])
+        around = around[~passed[around]]
+        passed[around] = True
+        more = around[at(rows, np.searchsorted(rows, around)) == around]
     own &= ~passed
     rows = np.flatnonzero(own)
     own[rows] = attribution.climb(at(attribution.parent, rows).astype(np.int64), own) == NONE
