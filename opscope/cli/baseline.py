@@ -99,7 +99,7 @@ def compare(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     width: options.Width = None,
 ) -> None:
-    """Say what explains the difference of a baseline and another one, or a run.
+    """Say why a baseline and another one, or a run, differ.
 
     Exit codes are those of opscope diff.
     """
