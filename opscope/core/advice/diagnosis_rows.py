@@ -38,9 +38,6 @@ ERRORS: Final = 2
 BUSY: Final = 0.5
 #: A start that takes most of all steps' time is a cause from this part of the wall time on.
 AT_START: Final = 0.25
-#: If a CPU's ops attain less of their roof than this, another cause bounds them: perhaps their dispatch, too
-#: few threads, or other processes.
-FAINT: Final = 0.1
 #: The part of their roof that well-made kernels attain. Roofs are dense peaks, which nothing attains.
 ATTAINED: Final = 0.6
 #: Memory is near its limit above this part of the device's (the plug-in's rule).

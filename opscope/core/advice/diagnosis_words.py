@@ -239,10 +239,7 @@ class Words:
 
     def kernels(self, bound: str, on_matrix_units: bool) -> str:
         """``bound``: the finding that names what bounds the kernels. ``on_matrix_units``: whether matrix
-        units set most of the kernels' roofs, so products need no other precision to run there. A CPU may
-        have no units for 16 bits, and is slower with them then."""
-        if not self.on_gpu:
-            return self._on_cpu(bound)
+        units set most of the kernels' roofs, so products need no other precision to run there."""
         if bound == "memory-bandwidth-bound":
             return self._by(
                 "fuse elementwise work and use 16 bits, so that less memory is read and written",
@@ -275,17 +272,6 @@ class Words:
             torch='torch.set_float32_matmul_precision("high"), torch.autocast(device_type,'
             " dtype=torch.bfloat16), and"
             " dimensions that are multiples of 8 (opscope report FILE --reports roofline)",
-        )
-
-    def _on_cpu(self, bound: str) -> str:
-        where = "opscope report FILE --reports roofline has the ops furthest below their roof"
-        if bound != "memory-bandwidth-bound":
-            return f"a thread for each core that the program may use, and larger products; {where}"
-        return self._by(
-            f"fuse elementwise work, so that less memory is read and written; {where}",
-            torch=Change(f"torch.compile(model) fuses elementwise ops; {where}", compiled=False),
-            tensorflow=f"@tf.function(jit_compile=True) fuses elementwise ops; {where}",
-            keras=f"model.compile(..., jit_compile=True) fuses elementwise ops; {where}",
         )
 
     def memory(self) -> str:
