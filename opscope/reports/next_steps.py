@@ -95,8 +95,8 @@ def _memory(profile: Profile) -> Iterator[str]:
     """Yield the line on what holds most of the memory at its peak."""
     if not profile.trace.has("allocations") or len(profile.trace["allocations"]) > _MANY:
         return
-    held = profile.memory_by_op().filter(pl.col("at_peak") > 0)
-    for row in held.sort("at_peak", descending=True).head(1).to_dicts():
+    holders = profile.memory_by_op().filter(pl.col("at_peak") > 0)
+    for row in holders.sort("at_peak", descending=True).head(1).to_dicts():
         line = (row["source"] or "").partition(" < ")[0].rpartition("/")[2]
         what = (row["op"] or f"({row['reason']})") + (f" at {line}" if line else "")
         part = f"{units.size(row['at_peak'])} ({units.share(row['share'])})"

@@ -530,16 +530,16 @@ class _Process:
             return None
         # a graph counts its steps at any time; such an op runs as often as the weights are updated
         early = works & np.isin(self._reading[rows], self._reading[rows[: np.argmin(works)]])
-        found, late = self._by_bursts(rows), rows[~early]
-        if found is not None or not early.any():
-            return found
-        found = self._by_bursts(late) or self._by_turns(late[self._is_optimizer[late]])
-        if found is None:
+        steps, late = self._by_bursts(rows), rows[~early]
+        if steps is not None or not early.any():
+            return steps
+        steps = self._by_bursts(late) or self._by_turns(late[self._is_optimizer[late]])
+        if steps is None:
             return None
-        steps = len(found.bounds) - found.begun
+        count = len(steps.bounds) - steps.begun
         counts = np.unique(self._reading[rows[early]], return_counts=True)[1]
-        each = np.maximum(np.rint(counts / steps), 1)
-        return found if (abs(counts - each * steps) <= each).all() else None
+        each = np.maximum(np.rint(counts / count), 1)
+        return steps if (abs(counts - each * count) <= each).all() else None
 
     def _by_turns(self, rows: Ints) -> Found | None:
         """Return the steps in which each of the optimizer's ops ``rows`` ran equally often, in any order."""

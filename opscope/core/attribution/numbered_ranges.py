@@ -43,15 +43,19 @@ def numbered_iterations(
         name is not None and "*" in name and _AGAIN.search(name.lower()) is not None
         for name in names
     ]
-    found = outermost(ranges, np.flatnonzero(mine & np.array(again, bool)[meaning.reading]), LEAST)
-    if found is None:
+    rows_of_ranges = outermost(
+        ranges, np.flatnonzero(mine & np.array(again, bool)[meaning.reading]), LEAST
+    )
+    if rows_of_ranges is None:
         return None
-    often = Counter(names[code] for code in meaning.reading[found])
+    often = Counter(names[code] for code in meaning.reading[rows_of_ranges])
     name, many = often.most_common(1)[0]
-    found = found[[names[code] == name for code in meaning.reading[found]]]
+    rows_of_ranges = rows_of_ranges[
+        [names[code] == name for code in meaning.reading[rows_of_ranges]]
+    ]
     if many < LEAST:
         return None
-    return as_iterations(ranges[found], pl.lit(BY))
+    return as_iterations(ranges[rows_of_ranges], pl.lit(BY))
 
 
 def outermost(

@@ -51,8 +51,8 @@ def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -
     rows: list[int] = []
     alone: list[int] = []
     for (_, rest), members in groups.items():
-        told = [value for row in members for name, value in params[row][:1] if name == LENGTHS]
-        table = _together(calls[members[0]], told, rest, price)
+        lengths = [value for row in members for name, value in params[row][:1] if name == LENGTHS]
+        table = _together(calls[members[0]], lengths, rest, price)
         if table is None:
             alone += members
         else:
@@ -65,15 +65,15 @@ def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -
 
 
 def _together(
-    call: OpCall, told: Sequence[ParamValue], rest: Params, price: Pricing
+    call: OpCall, lengths: Sequence[ParamValue], rest: Params, price: Pricing
 ) -> pl.DataFrame | None:
     """Return the costs of a call for each set of sums; None if they are not linear in the sums."""
     window = dict(rest).get(WINDOW)
-    if len(told) < _FEWEST or (isinstance(window, int) and window > 0):
+    if len(lengths) < _FEWEST or (isinstance(window, int) and window > 0):
         return None
-    sums = np.array(told, np.int64)
+    sums = np.array(lengths, np.int64)
     steps = sums[0] + 2 * np.eye(sums.shape[1], dtype=np.int64)
-    checked = np.unique(np.linspace(0, len(told) - 1, _CHECKED).astype(int))
+    checked = np.unique(np.linspace(0, len(lengths) - 1, _CHECKED).astype(int))
     priced = np.concatenate((sums[:1], steps, sums[checked]))
     exact = price([_with(call, (*rest, (LENGTHS, tuple(row)))) for row in priced.tolist()])
     if exact.select(_FIGURES).null_count().sum_horizontal().item():
@@ -91,7 +91,7 @@ def _together(
     series = {name: pl.Series(name, values[:, n], pl.Int64) for n, name in enumerate(_FIGURES)}
     begin, end = f'{{"{exact["dtype"][0]}": ', "}"
     by_dtype = pl.concat_str([pl.lit(begin), pl.col("flops").cast(pl.String), pl.lit(end)])
-    same = exact[np.zeros(len(told), np.int64)]
+    same = exact[np.zeros(len(lengths), np.int64)]
     table = same.with_columns(**series).with_columns(by_dtype.alias("flops_by_dtype"))
     return table if table[checked].equals(exact[len(steps) + 1 :]) else None
 

@@ -108,11 +108,13 @@ def _finding(
     )
     # union: of two reductions at once, both have the time as exposed
     reduced = min(int(gradients["exposed"].sum()), exposed)
-    told = kernels.select("collective", "exposed")
+    exchanges = kernels.select("collective", "exposed")
     if kernels.is_empty():  # gloo's, MPI's: as if nothing had hidden them
         named = pl.col("kind").cast(pl.String).alias("collective")
-        told = answers.collectives().select(named, pl.col("time").fill_null(0).alias("exposed"))
-    reducing = told.filter(pl.col("collective").is_in(_REDUCTIONS))["exposed"].sum()
+        exchanges = answers.collectives().select(
+            named, pl.col("time").fill_null(0).alias("exposed")
+        )
+    reducing = exchanges.filter(pl.col("collective").is_in(_REDUCTIONS))["exposed"].sum()
     kinds = "; ".join(
         f"{kind}: {count:,} taking {ms(time)}"
         for kind, count, time in kernels.group_by(pl.col("collective").fill_null("other"))
@@ -137,8 +139,9 @@ def _finding(
         evidence=f"{many:,} of {all_of:,} processes that communicate are above {100 * least:g} %"
         + (f"; {kinds}; by place: {places(kernels, 'collectives')}" if len(kernels) else ""),
         recommendation=fit(answers, _CHANGES, _GENERAL)
-        if 2 * reduced >= exposed or (kernels.is_empty() and 2 * reducing >= told["exposed"].sum())
-        else _of_other_kinds(told, used),
+        if 2 * reduced >= exposed
+        or (kernels.is_empty() and 2 * reducing >= exchanges["exposed"].sum())
+        else _of_other_kinds(exchanges, used),
         time=total,
         saving_least=0,
         saving_most=exposed,
