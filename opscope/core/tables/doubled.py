@@ -83,6 +83,8 @@ def _once_a_stream(trace: Trace) -> Trace:
     timed = own & (pl.col("end") > pl.col("start")) & pl.col("correlation").is_not_null()
     rows = kernels.select(*key, "correlation", "graph_node").with_row_index("row")
     rows = rows.filter(timed & pl.Series(begun.is_duplicated()))
+    if len(rows) < max(_SOME, len(kernels) / _SHARE):
+        return trace
     rows = rows.filter(pl.len().over(key) <= _COPIES)  # if more share a time, it is not real
     kept = rows.sort(linked.not_(), maintain_order=True).unique(key, keep="first")
     again = np.setdiff1d(rows["row"].to_numpy(), kept["row"].to_numpy())
@@ -112,10 +114,13 @@ def _again(table: pl.DataFrame, column: str) -> pl.Series | None:
     if len(times) < 2 or times.null_count():
         return None
     steps = np.diff(times.to_numpy())
-    if (steps > 0).all():
-        return None
+    rows = np.arange(len(table))
+    if (steps >= 0).all():  # equal rows have equal times, so they stand side by side
+        same = np.concatenate(([False], steps == 0, [False]))
+        rows = np.flatnonzero(same[1:] | same[:-1])
+        table = table[rows]
     numbers = table.drop(_NUMBER, strict=False).select(cs.integer())
-    sums = np.zeros(len(table), np.uint64)
+    sums = np.zeros(len(rows), np.uint64)
     for values in numbers.iter_columns():
         sums *= _ODD
         sums += values.fill_null(-1).cast(pl.Int64).to_numpy().view(np.uint64)
@@ -123,11 +128,11 @@ def _again(table: pl.DataFrame, column: str) -> pl.Series | None:
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(shared):
         return None
-    rows = np.flatnonzero(np.isin(sums, np.unique(shared)))
-    part = table[rows].drop(_NUMBER, strict=False)
+    alike = np.flatnonzero(np.isin(sums, np.unique(shared)))
+    part = table[alike].drop(_NUMBER, strict=False)
     first = part.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
     if first.all():
         return None
-    again = np.zeros(len(table), bool)
-    again[rows[~first]] = True
+    again = np.zeros(len(times), bool)
+    again[rows[alike[~first]]] = True
     return pl.Series(again)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.dialects.launches import LAUNCH
 
 from .columns import matching
+from .lanes import lanes
 from .trace import Trace
 
 #: Each of two times may have been rounded to microseconds separately (ns).
@@ -99,19 +102,31 @@ def _note_host(trace: Trace) -> None:
     if _is_short(calls.select("start", "end").filter(pl.Series(matching(calls["name"], LAUNCH)))):
         text = f"calls {TOO_SHORT_SAID}: durations may be in another unit, so {NOT_KNOWN}"
         trace.note("warning", text, len(calls))
-    lane = ["process", "thread"]
-    begun, ended = (pl.col(name).shift(-1).over(lane) for name in ("start", "end"))
-    crosses = (begun < pl.col("end") - _ROUNDED) & (ended > pl.col("end") + _ROUNDED)
     for name in ("ranges", "calls"):
-        table = trace[name].drop_nulls("thread")  # calls of several threads may cross
+        table = trace[name]
+        of_thread = table["thread"].is_not_null()  # calls of several threads may cross
         if name == "ranges":  # the user's may overlap
-            of_user = pl.col("domain").cast(pl.String).eq_missing("user")
-            table = table.filter(~of_user, pl.col("kind").cast(pl.String) == "pushpop")
-        ordered = table.select(*lane, "start", "end").sort("start", "end", descending=[False, True])
-        count = int(ordered.select(crosses.alias("crosses"))["crosses"].sum() or 0)
-        if count >= max(_MANY, _CROSSING * len(table)):
+            of_thread &= table["domain"].ne_missing("user") & (table["kind"] == "pushpop")
+        chosen = of_thread.fill_null(False).to_numpy()
+        count = _crossing(table, chosen)
+        if count >= max(_MANY, _CROSSING * int(chosen.sum())):
             text = f"{name} {CROSSING_SAID}: durations may be in another unit, so {NOT_KNOWN}"
             trace.note("warning", text, count)
+
+
+def _crossing(table: pl.DataFrame, chosen: NDArray[np.bool_]) -> int:
+    """Return how many of the ``chosen`` rows end within the next of their thread that outlasts them."""
+    start, end = (table[name].to_numpy() for name in ("start", "end"))
+    count = 0
+    for _, rows in lanes(table).rows(chosen):
+        begun, ended = start[rows], end[rows]
+        step = np.diff(begun)
+        if ((step < 0) | ((step == 0) & (ended[1:] > ended[:-1]))).any():
+            order = np.lexsort((-ended, begun))
+            begun, ended = begun[order], ended[order]
+        within = begun[1:] < ended[:-1] - _ROUNDED
+        count += int((within & (ended[1:] > ended[:-1] + _ROUNDED)).sum())
+    return count
 
 
 def _note_untimed(trace: Trace) -> None:

@@ -18,6 +18,10 @@ def recognise(head: bytes, path: Path) -> bool:
 
 def read(path: Path) -> Trace:
     """Return the trace in ``path``. Raises BadInput."""
-    from . import reader  # lazy: it loads Polars
+    from opscope.core.tables.columns import hand_back  # lazy: it loads Polars
 
-    return reader.read(path)
+    from . import reader
+
+    trace = reader.read(path)
+    hand_back()  # of two million events, glibc keeps 0.1 GB of the columns that the tables were made of
+    return trace

@@ -315,12 +315,20 @@ def _note_threads(trace: Trace, columns: Columns) -> None:
         else:
             trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     if "kernels" in trace.tables and len(columns["op"]):
-        key = ["process", "correlation"]
-        launches = trace["calls"].join(trace["kernels"].select(key), on=key, how="semi")
-        threads = launches.select("process", "thread").unique()
-        unseen = threads.join(trace["ranges"], on=["process", "thread"], how="anti")
-        if len(unseen):
-            trace.note("warning", _UNSEEN_THREADS, len(unseen))
+        # most files have no such thread, so launches are looked for among the calls of such threads alone
+        key, lane = ["process", "correlation"], ["process", "thread"]
+        calls = trace["calls"].select(*lane, "correlation")
+        without = (
+            calls.select(lane)
+            .unique()
+            .join(trace["ranges"].select(lane).unique(), on=lane, how="anti")
+        )
+        if len(without):
+            calls = calls.join(without, on=lane, how="semi")
+            launches = calls.join(trace["kernels"].select(key), on=key, how="semi")
+            unseen = launches.select(lane).n_unique()
+            if unseen:
+                trace.note("warning", _UNSEEN_THREADS, unseen)
 
 
 def _note_ends(trace: Trace, file: KinetoFile) -> None:

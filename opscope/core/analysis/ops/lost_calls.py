@@ -80,8 +80,12 @@ def without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
     later = (table["correlation"] > first).fill_null(True) & (table["start"] > begun)
     ops = attribution.is_op & (ranges["process"].fill_null(NONE) == process).to_numpy()
     early = np.flatnonzero(ops & (ranges["start"].to_numpy() < begun))
-    launching = np.unique(attribution.kernels.op[attribution.kernels.op >= 0]).astype(np.int64)
-    early = early[np.isin(op_names(attribution, early), op_names(attribution, launching))]
+    if len(early) >= _EARLY:
+        of_kernels = attribution.kernels.op
+        is_launching = np.zeros(len(ranges), bool)
+        is_launching[of_kernels[of_kernels >= 0]] = True
+        launching = op_names(attribution, np.flatnonzero(is_launching))
+        early = early[np.isin(op_names(attribution, early), launching)]
     if len(early) >= _EARLY:
         later |= table["start"] > int(ranges["start"].gather(early).min())  # type: ignore[arg-type]
     return int(later.sum())
