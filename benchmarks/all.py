@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ FIGURES = Path(__file__).with_name("figures.json")
 OPSCOPE = (sys.executable, "-m", "opscope")
 #: Seconds of a run from which three runs are enough.
 LONG = 60.0
+#: Copies of ``ddp_memory_v100`` that take 10 GB.
+TEN_GB = 205
 #: Adapters' benchmarks, by the option that names their Python.
 ADAPTERS = {
     "torch": "torch_overhead.py",
@@ -238,6 +241,26 @@ def decoded(
     return Group(dict(zip(names, goals, strict=True)), measure, lambda: ["report", file()])
 
 
+def first_answer(files: Files) -> Group:
+    """How long the report of 10 GB of Kineto takes until it says what a part of the file shows."""
+    name = "first answer on 10 GB of Kineto, wall s"
+
+    def measure() -> Measured:
+        begun = time.perf_counter()
+        with subprocess.Popen(
+            [*map(str, children.report(files.long_kineto(TEN_GB)))],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ) as child:  # fmt: skip
+            line = next((line for line in child.stderr or () if "provisional" in line), None)
+            took = time.perf_counter() - begun
+            child.kill()
+        if line is None:
+            raise RuntimeError("there was no first answer")
+        return {name: took}
+
+    return Group({name: 10.0}, measure, lambda: ["report", files.long_kineto(TEN_GB)])
+
+
 def saved(files: Files, texts: str, label: str) -> Group:
     """A saved profile: its size, and its report without and with kept results."""
     size = f"a saved profile, {label}, MB"
@@ -294,9 +317,14 @@ def groups(files: Files) -> Iterator[Group]:
     yield nsys(files, "registered", "registered texts", (0.5, 0.6, 0.5))
     yield nsys(files, "torch", "PyTorch's texts", (0.5, 0.6, 0.4))
     floor = kineto_read.RUNS["floor: decode and forget"]
-    for times, events, mebibytes in ((10, "2.16 M", 300), (50, "10.8 M", 614)):
+    for times, events, mebibytes in (
+        (10, "2.16 M", 300),
+        (50, "10.8 M", 614),
+        (TEN_GB, "44 M", 1024),
+    ):
         label = f"Kineto, {events} events"
         yield decoded(label, lambda times=times: files.long_kineto(times), floor, (1.2, mebibytes))
+    yield first_answer(files)
     floor = onnxruntime_read.RUNS["floor: decode and forget"]
     yield decoded("ONNX Runtime", files.onnxruntime, floor, (1.5, 400))
     yield saved(files, "registered", "registered texts")

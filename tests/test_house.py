@@ -22,7 +22,7 @@ COUNTER = ROOT / "scripts" / "count_house.py"
 #: 100 lines are left for what a recipe adds.
 MOST = {
     "files": 1_160,
-    "lines of code": 149_420,
+    "lines of code": 149_800,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,

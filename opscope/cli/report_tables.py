@@ -17,6 +17,8 @@ from opscope.reports import console, files, registry
 from opscope.reports.next_steps import next_steps
 
 from . import common, outputs
+from .options import Where
+from .provisional import say_correction, say_provisional
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -38,9 +40,15 @@ class Choice:
 def tables(asked: Options) -> None:
     """Give the reports: in files of each format, as one JSON object, or as tables."""
     choice = _choice(asked)
+    is_whole = len(asked.file) == 1 and asked.where == Where() and not asked.engine.given()
+    provisional = None
+    if is_whole and choice.default and not (asked.json or choice.kinds):
+        provisional = say_provisional(asked.file[0])
     profile = asked.load(_is_lean(asked, choice))
     try:
         _give(asked, choice, profile)
+        if provisional is not None:
+            say_correction(provisional, profile)
     except WrongParameter as error:
         # a value that only the answer can check, such as a detector's name
         common.fail(str(error))

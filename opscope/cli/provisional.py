@@ -1,0 +1,70 @@
+"""Say on stderr what a part of a large file shows, before all of it is read, and whether all of it agrees."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL
+from opscope.core.question import units
+
+from . import common
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+_log = logging.getLogger(__name__)
+#: Bytes of a file of which a report takes about 10 s.
+LARGE: Final = 512 << 20
+#: How many findings are named.
+_FINDINGS: Final = 2
+
+
+def say_provisional(path: str) -> str | None:
+    """Say what a part of the file shows, if it is a large one of Kineto; return the first finding's name.
+
+    Whatever goes wrong is left to the reading of the whole file.
+    """
+    try:
+        file = Path(path)
+        if not file.is_file() or file.stat().st_size < LARGE:
+            return None
+        from opscope import profile, readers  # lazy: few files are large
+        from opscope.readers.kineto.excerpt import cut
+
+        if readers.format_of(file) != "kineto":
+            return None
+        with tempfile.TemporaryDirectory(prefix="opscope-") as folder:
+            part = Path(folder) / "part.json"
+            share = cut(file, part)
+            return None if share is None else _say(profile.load(part), share)
+    except Exception:  # noqa: BLE001 - the report on all of the file is what was asked for
+        _log.debug("opscope: no provisional answer", exc_info=True)
+        return None
+
+
+def _say(profile: Profile, share: float) -> str | None:
+    rows = [row for row in profile.diagnosis().to_dicts() if row["finding"] != CANNOT_TELL]
+    if not rows:
+        return None
+    steps = int(profile.summary()["steps"].item() or 0)
+    basis = f"{units.counted(steps, 'step')} near its middle" if steps else "no whole step"
+    named = " and ".join(map(_named, rows[:_FINDINGS]))
+    common.say(
+        f"provisional, from {units.share(share)} of the file ({basis}): {named}; reading all of it …"
+    )
+    return str(rows[0]["finding"])
+
+
+def _named(row: dict[str, Any]) -> str:
+    share = f" ({units.share(row['share'])} of {row['of']})" if row["share"] else ""
+    return f"{units.text(row['finding'])}{share}"
+
+
+def say_correction(provisional: str, profile: Profile) -> None:
+    """Say that all of the file shows another cause than its part did, if so."""
+    finding = str(profile.diagnosis()["finding"][0])
+    if finding != provisional:
+        common.say(f"corrected: {provisional} was provisional; all of the file shows {finding}")
