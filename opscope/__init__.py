@@ -157,6 +157,24 @@ def shutdown() -> None:
     session.leave_step()
 
 
+class Step(int):
+    """A step's number. As a block, ``with opscope.step():``, the step ends where the block ends; a block that
+    raises is no whole step and does not count."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Step:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        session = _load_session()
+        if kind is None:
+            session.end_step()
+            session.no_step_comes()
+        else:
+            session.leave_step()
+
+
 def step(
     n: int | None = None,
     *,
@@ -164,12 +182,13 @@ def step(
     requests: int | None = None,
     new_tokens: int | None = None,
     cached_tokens: int | None = None,
-) -> int:
+) -> Step:
     """Begin a step (one training iteration), end the previous one if any, and return the step's number.
 
     Call it once per iteration, at its beginning: called at its end, the first iteration is in no step. The
-    last step ends where its ops show it. After the first call only these calls count steps; opscope no longer
-    counts them by the optimizers. Raises TypeError if ``n`` is not an integer.
+    last step ends where its ops show it. As a block, ``with opscope.step():``, each step ends with its
+    block. After the first call only these calls count steps; opscope no longer counts them by the
+    optimizers. Raises TypeError if ``n`` is not an integer.
 
     ``kind`` says that it is a step of an inference engine: prefill, decode, mixed, verify, draft or idle,
     with the requests in it, the tokens that it computes and those that were in the cache before, where
@@ -179,17 +198,16 @@ def step(
     if n is not None and type(n) is not int:
         from operator import index
 
-        n = index(n)
+        n = int(index(n))
     session.steps_by_user = True
     if kind is not None:
         from .core.capture import engine_kind  # lazy: few programs are servers
 
         mark = engine_kind.text(kind, requests, new_tokens, cached_tokens)
-        number: int = session.step(n)
+        number = Step(session.step(n))
         engine_kind.mark(mark)
         return number
-    number = session.step(n)
-    return number
+    return Step(session.step(n))
 
 
 #: The steps module, kept from the first ``step`` on: an import statement would cost more than a step.

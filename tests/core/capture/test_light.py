@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import opscope
 from opscope.adapters.shared.compiled import BuildError, built
 from opscope.backends import light_clock
 from opscope.backends.light_clock import Library, NativeClock
@@ -225,6 +226,21 @@ def test_the_users_steps_are_measured_back_to_back_and_keep_their_numbers(clock,
     for _ in range(3):
         time(10)
         session.step()
+    assert [tuple(row[[2, TOOK]]) for row in rows(clock)] == [(0, 10), (1, 10), (2, 10)]
+
+
+def test_a_block_is_a_step_from_begin_to_end_and_the_last_counts_but_not_one_that_fails(
+    clock, time
+):
+    session.measure_steps(clock)
+    for number in range(3):
+        with opscope.step(number) as step:
+            assert step == number
+            time(10)
+        time(1_000)  # an evaluation
+    with pytest.raises(ZeroDivisionError), opscope.step():
+        time(1 // 0)
+    time(1_000)
     assert [tuple(row[[2, TOOK]]) for row in rows(clock)] == [(0, 10), (1, 10), (2, 10)]
 
 

@@ -110,3 +110,23 @@ def test_what_could_not_be_compiled_is_not_compiled_again(tmp_path, monkeypatch)
         with pytest.raises(compiled.BuildError, match="error: bad"):
             compiled.built(source)
     assert log.read_text() == "once\n"
+
+
+def test_a_block_is_a_step_from_begin_to_end_and_a_block_that_fails_is_none(tmp_path):
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        for number in (3, 4):
+            with opscope.step(number), opscope.annotate("work"):
+                pass
+            with opscope.annotate("evaluate"):
+                pass
+        with pytest.raises(KeyError), opscope.step():
+            raise KeyError
+    trace = opscope.load(tmp_path / "run.opscope").trace
+    steps = ended_steps(trace["ranges"]).sort("start")
+    assert steps["text"].cast(pl.String).to_list() == ["step 3", "step 4"]
+    other = trace["ranges"].filter(pl.col("category").ne_missing("step")).sort("start")
+    inside = [
+        any((start >= steps["start"]) & (end <= steps["end"]))
+        for start, end in other.select("start", "end").rows()
+    ]
+    assert inside == [True, False] * 2  # fmt: skip
