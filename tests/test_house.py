@@ -21,8 +21,8 @@ COUNTER = ROOT / "scripts" / "count_house.py"
 #: take turns, costs of vmap, of packed attention and of quantised experts, trials without a rhythm: 530. Two files and
 #: 100 lines are left for what a recipe adds.
 MOST = {
-    "files": 1_160,
-    "lines of code": 149_800,
+    "files": 1_161,
+    "lines of code": 149_900,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,12 +19,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Bytes of a file of which a report takes about 10 s.
 LARGE: Final = 512 << 20
+#: Formats of which a part can be cut out, with the module that does it and the part's name.
+_CUTS: Final = {
+    "kineto": ("opscope.readers.kineto.excerpt", "part.json"),
+    "nsys": ("opscope.readers.nsys.excerpt", "part.sqlite"),
+}
 #: How many findings are named.
 _FINDINGS: Final = 2
 
 
 def say_provisional(path: str) -> str | None:
-    """Say what a part of the file shows, if it is a large one of Kineto; return the first finding's name.
+    """Say what a part of the file shows, if it is a large one; return the first finding's name.
 
     Whatever goes wrong is left to the reading of the whole file.
     """
@@ -32,13 +38,13 @@ def say_provisional(path: str) -> str | None:
         if not file.is_file() or file.stat().st_size < LARGE:
             return None
         from opscope import profile, readers  # lazy: few files are large
-        from opscope.readers.kineto.excerpt import cut
 
-        if readers.format_of(file) != "kineto":
+        module, name = _CUTS.get(readers.format_of(file), ("", ""))
+        if not module:
             return None
         with tempfile.TemporaryDirectory(prefix="opscope-") as folder:
-            part = Path(folder) / "part.json"
-            share = cut(file, part)
+            part = Path(folder) / name
+            share = import_module(module).cut(file, part)
             return None if share is None else _say(profile.load(part), share)
     except Exception:  # noqa: BLE001 - the report on all of the file is what was asked for
         _log.debug("opscope: no provisional answer", exc_info=True)

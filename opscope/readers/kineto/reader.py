@@ -208,7 +208,9 @@ def _decode(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], Sampled, b
             columns.add(events)
         except Inexact:  # a double cannot represent these times to the ns
             columns.add(decode_events(file.body, exact=True) or [])
-        if len(columns["metrics"].blocks) > blocks:  # looking for their name in all bytes takes a tenth
+        if (
+            len(columns["metrics"].blocks) > blocks
+        ):  # looking for their name in all bytes takes a tenth
             blocks += 1
             metrics += decode_metrics(file.body, "cuda_profiler_range")
         sampled.add(file.body, columns)
