@@ -18,11 +18,11 @@ COUNTER = ROOT / "scripts" / "count_house.py"
 #: snapshots, flight recorders, Perfetto and Proton, and the viewer's search and timeline: 10,800. GenAI, the
 #: compiler's log, torch_npu's databases and memory timelines: 1,500. A detector: a file, 90 lines. Engines of a server
 #: beside each other, its job's steps and FP4: 60. Ends of marked steps, sizes of long lists, threads of a server that
-#: take turns, costs of vmap, of packed attention and of quantised experts, trials without a rhythm: 530. Two files and
-#: 100 lines are left for what a recipe adds.
+#: take turns, costs of vmap, of packed attention and of quantised experts, trials without a rhythm: 530. First answers on
+#: large files, and steps as blocks: three files, 330. Two files and 100 lines are left for what a recipe adds.
 MOST = {
-    "files": 1_161,
-    "lines of code": 149_900,
+    "files": 1_163,
+    "lines of code": 149_850,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,

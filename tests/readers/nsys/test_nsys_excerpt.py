@@ -75,9 +75,9 @@ def test_a_part_has_launches_with_the_work_that_runs_later(large: Path, tmp_path
     assert share is not None
     assert len(kernels) == pytest.approx(200, abs=4)
     assert share == len(kernels) / _COUNT
-    # the range around the first launch began before the stretch
-    assert kernels["op"].to_list()[1:] == ["aten::mm"] * (len(kernels) - 1)
-    assert len(profile.trace["calls"]) == len(kernels)
+    # the ranges around the first and the last launch lie partly outside the stretch
+    assert kernels["op"].to_list()[1:-1] == ["aten::mm"] * (len(kernels) - 2)
+    assert abs(len(profile.trace["calls"]) - len(kernels)) <= 2
     whole = opscope.load(large).kernels()
     assert set(kernels["start"]) <= set(whole["start"])
     middle = int(whole["start"].median())
