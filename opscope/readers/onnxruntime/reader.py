@@ -164,10 +164,10 @@ def _other_unit(frame: pl.DataFrame) -> str | None:
     times = times.filter(times != 0)
     if (times % _MICROSECOND != 0).any():
         return "times have fractions of a microsecond, which ONNX Runtime does not write"
-    whole = len(times) >= _FEWEST and bool((times % (1000 * _MICROSECOND) == 0).all())
+    in_milliseconds = len(times) >= _FEWEST and bool((times % (1000 * _MICROSECOND) == 0).all())
     return (
         "all times are whole milliseconds, while ONNX Runtime writes microseconds"
-        if whole
+        if in_milliseconds
         else None
     )
 

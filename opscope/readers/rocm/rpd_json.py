@@ -50,12 +50,12 @@ def read(path: Path, parts: Parts) -> None:
         events = decode(document(path), list[_Event], strict=False)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise BadInput(path, f"damaged JSON of rocmProfileData: {str(error)[:200]}") from error
-    once = list({msgspec.json.encode(event): event for event in events}.values())
-    if 2 * len(once) <= len(events) + 1:  # two of a few may be equal in whole µs
+    distinct = list({msgspec.json.encode(event): event for event in events}.values())
+    if 2 * len(distinct) <= len(events) + 1:  # two of a few may be equal in whole µs
         parts.note(
-            "warning", "events that the file holds again: counted once", len(events) - len(once)
+            "warning", "events that the file holds again: counted once", len(events) - len(distinct)
         )
-        events = once
+        events = distinct
     gpus = {
         str(event.pid)
         for event in events

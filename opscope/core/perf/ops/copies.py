@@ -270,8 +270,8 @@ def _range(call: OpCall) -> TensorSpec | None:
     start, end, step = bounds
     if not step:
         return None
-    whole = all(isinstance(value, int) for value in bounds)
-    dtype = dtype_param(call, "i64" if whole else "f32")
+    integers = all(isinstance(value, int) for value in bounds)
+    dtype = dtype_param(call, "i64" if integers else "f32")
     return TensorSpec(dtype, (max(ceil((end - start) / step), 0),))
 
 
@@ -290,9 +290,11 @@ def _triangle(call: OpCall) -> TensorSpec | None:
 def _below(rows: int, columns: int, offset: int) -> int:
     """Return how many elements of a matrix have a column of at most their row and ``offset``."""
     first = min(max(-offset, 0), rows)  # rows before it have no elements
-    whole = min(max(columns - offset, first), rows)  # from it on they have all elements
-    growing = whole - first
-    return growing * (first + offset + 1) + growing * (growing - 1) // 2 + (rows - whole) * columns
+    full_row = min(max(columns - offset, first), rows)  # from it on they have all elements
+    growing = full_row - first
+    return (
+        growing * (first + offset + 1) + growing * (growing - 1) // 2 + (rows - full_row) * columns
+    )
 
 
 #: ``larger``: the ops whose result has more elements than their parts together.
