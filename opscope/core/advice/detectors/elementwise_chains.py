@@ -76,13 +76,13 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     if ran.is_empty():
         return CannotTell("neither kernels nor ops were recorded")
     ordered, member = _order(answers, ran)
-    described = ordered["inputs"].is_not_null().to_numpy()
+    described = ordered["described"].to_numpy()
     lane, is_next = _runs(ordered)
     here = member & np.roll(member, 1) & is_next
     dark = here & ~(described & np.roll(described, 1))
     unknown = int(ordered["duration"].filter(pl.Series(dark)).sum())
     total = device_time(answers)
-    chains = _chains(ordered, here & ~dark, lane)
+    chains = _chains(ran, ordered["at"], here & ~dark, lane)
     if chains is None or int(chains.rows["duration"].sum()) + chains.gaps < least * total:
         if unknown >= least * total and unknown:
             return CannotTell(
@@ -95,7 +95,8 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 
 def _order(answers: Answers, ran: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.bool_]]:
-    """Return the work in the order of each stream or thread, with what may be in a chain."""
+    """Return the work in the order of each stream or thread, with what may be in a chain: of ``ran`` the row
+    (``at``, null for copies) and the columns that say what follows what."""
     family = ran["op_type"]
     if answers.cpu_only:
         elementwise = holds(family, lambda text: text in _ELEMENTWISE)
@@ -105,14 +106,19 @@ def _order(answers: Answers, ran: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[n
     other |= holds(family, lambda text: text in UNCLEAR_FAMILIES)
     other |= holds(ran["op"], lambda text: any(part in (text or "") for part in _LISTS))
     member = elementwise & ~other
-    rows = ran.with_columns(pl.Series("member", member))
+    span = ["process", "device", "lane", "start", "end"]
+    rows = ran.select(
+        *span, "direction", "step", "duration",
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("at"),
+        pl.col("inputs").is_not_null().alias("described"),
+        pl.Series("member", member),
+    )  # fmt: skip
     if not answers.cpu_only:
         copies = answers.memops(categories=True).select(
             "process", "device", pl.col("stream").alias("lane"), "start", "end",
-            pl.lit(False).alias("member"),
+            pl.lit(False).alias("member"), pl.lit(False).alias("described"),
         )  # fmt: skip
         rows = pl.concat([rows, copies], how="diagonal_relaxed")
-    span = ["process", "device", "lane", "start", "end"]
     rows = rows.filter(pl.col("lane").is_not_null()).sort(*span, maintain_order=True)
     return rows, rows["member"].to_numpy()
 
@@ -130,15 +136,16 @@ def _runs(ordered: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def _chains(
-    ordered: pl.DataFrame, here: NDArray[np.bool_], gap: NDArray[np.int64]
+    ran: pl.DataFrame, at: pl.Series, here: NDArray[np.bool_], gap: NDArray[np.int64]
 ) -> _Chains | None:
-    """Return the chains: rows (``here``) that may each continue the previous row and read what it wrote."""
+    """Return the chains: rows (``here``) that may each continue the previous row and read what it wrote.
+    ``at``: the row of ``ran`` of each row."""
     after = np.flatnonzero(here)
     if not len(after):
         return None
     wanted = np.unique(np.concatenate((after, after - 1)))
-    codes, kinds = combined([ordered[name][wanted] for name in ("op", "inputs", "outputs")])
-    chain_codes = np.zeros(len(ordered), np.int64)
+    codes, kinds = combined([ran[name][at[wanted]] for name in ("op", "inputs", "outputs")])
+    chain_codes = np.zeros(len(at), np.int64)
     chain_codes[wanted] = codes
     texts = list(zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True))
     before, then, number = pairs(chain_codes[after - 1], chain_codes[after])
@@ -153,12 +160,12 @@ def _chains(
     if not len(after):
         return None
     rows = np.unique(np.concatenate((after, after - 1)))
-    between = np.zeros(len(ordered), np.int64)
+    between = np.zeros(len(at), np.int64)
     between[after] = passed
     read = between[rows]
     first = read == 0
     written = np.where(np.roll(first, -1), 0, np.roll(read, -1))
-    frame = ordered[rows]
+    frame = ran[at[rows]]
     begin = np.flatnonzero(first)
     duration = frame["duration"].to_numpy().astype(np.float64)
     moved = frame["bytes"].cast(pl.Float64).fill_null(np.nan).to_numpy()
