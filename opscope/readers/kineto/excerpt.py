@@ -107,7 +107,7 @@ class _Search:
         first, last = np.quantile([begun for _, begun in probes], [0.5 - half, 0.5 + half]).tolist()
         length = last - first
         parts = self._parts(probes, first - length, last + length)
-        if sum(after - begin for begin, after in parts) > 8 * budget + 64 * _PART:
+        if sum(after - begin for begin, after in parts) > 4 * budget + 48 * _PART:
             raise _OutOfOrder
         pieces = [_complete(self._read(begin, after)) for begin, after in parts]
         first, last = _whole_steps(pieces, first, last)
