@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.served_steps import PHASES, SHARE, engine_of
-from opscope.core.perf.cached import WINDOW
+from opscope.core.perf.cached import HEAD, WINDOW
 from opscope.core.perf.model_config import EXPERTS, Weights, model_config
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 from opscope.core.tables.columns import at
@@ -38,7 +38,7 @@ def lengths_and_windows(
 ) -> tuple[Ints, list[Params], Ints]:
     """Return the distinct sums of steps (a row of ``LENGTHS`` each), the distinct further parameters of
     attention over a cache, and for each op row the number of its pair: by sums, then by parameters."""
-    cache = _cache_params(calls)
+    cache = _cache_params(attribution.trace, calls)
     if served is None:
         return _NO_SUMS, [cache], np.full(len(rows), NONE, np.int64)
     sums, numbers = lengths_of_steps(attribution, served, rows)
@@ -199,13 +199,20 @@ def _replayed(
     return captured, means
 
 
-def _cache_params(calls: list[OpCall]) -> Params:
-    """Return the dtype of the cache's keys, where the ops that write them all have the same one."""
-    dtypes = {
-        tensor.dtype
+def _cache_params(trace: Trace, calls: list[OpCall]) -> Params:
+    """Return the dtype of the cache's keys and the size of a head, if all ops that write new keys [T, H, d]
+    have the same one; without such ops the size is the model's configuration's."""
+    writes = [
+        (len(tensor.shape), tensor)
         for call in calls
         if call.name in _WRITES
         for tensor in call.inputs
-        if isinstance(tensor, TensorSpec) and len(tensor.shape) >= _CACHE_RANK
-    }
-    return (("cache_dtype", dtypes.pop()),) if len(dtypes) == 1 else ()
+        if isinstance(tensor, TensorSpec)
+    ]
+    dtypes = {tensor.dtype for rank, tensor in writes if rank >= _CACHE_RANK}
+    dims = {tensor.shape[-1] for rank, tensor in writes if rank == _CACHE_RANK - 1}
+    raw = trace.origin.get(MODEL_CONFIG)
+    if not dims and isinstance(raw, dict):
+        dims = {model_config(raw).head or 0}
+    known = (("cache_dtype", dtypes), (HEAD, dims))
+    return tuple((name, next(iter(values))) for name, values in known if len(values) == 1)
