@@ -372,7 +372,7 @@ def test_energy_and_cost_add_up_by_kind(tmp_path):
     assert every["energy"] == pytest.approx(energy, rel=1e-6)
     assert every["token_energy"] == pytest.approx(every["energy"] / 30)
     assert every["cost"] == pytest.approx(2.49 * every["time"] / 3.6e12, abs=1e-9)
-    assert every["million_cost"] == pytest.approx(every["cost"] / 30 * 1e6)
+    assert every["million_cost"] == pytest.approx(2.49 * every["time"] / 3.6e12 / 30 * 1e6)
 
 
 def test_steps_without_samples_have_no_energy(tmp_path):
