@@ -17,8 +17,10 @@ from opscope.core.tables.interpret import Meaning
 
 def compiled_regions(meaning: Meaning) -> Flags:
     """Return a flag per range row: whether it is a region that ``torch.compile`` made."""
-    names = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
-    return np.array([name.startswith(REGION_NAMES) for name in names], bool)[meaning.reading]
+    flags: Flags = meaning.each(
+        lambda r: r.role == "op" and r.call is not None and r.call.name.startswith(REGION_NAMES)
+    )[meaning.reading]
+    return flags
 
 
 def captured_ops(

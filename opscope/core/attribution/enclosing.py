@@ -16,7 +16,7 @@ from opscope.core.dialects import LAYER, Reading
 from opscope.core.once import lock_of
 from opscope.core.schema import Frame
 from opscope.core.tables.amended import UNCLOSED_MARK
-from opscope.core.tables.columns import pairs, pieces, spread
+from opscope.core.tables.columns import gather, pairs, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints, Nest, depth, merge, nest
 from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.mapped import let_go
@@ -49,6 +49,7 @@ class Context:
         self._attribution = attribution
         self._ranges = attribution.trace["ranges"]
         self._prepared: dict[str, _Enclosing] = {}
+        self._words: dict[str, pl.Series] = {}
 
     def layer(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
         """Return the module path open at each time (ns), Categorical; null outside any layer."""
@@ -123,18 +124,19 @@ class Context:
 
     def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
         numbers = self.numbers(kind, process, thread, time)
-        return spread(kind, self._enclosing(kind).texts, numbers)
+        if kind not in self._words:  # once: kernels are described in pieces
+            texts = pl.Series(kind, self._enclosing(kind).texts, pl.String)
+            self._words[kind] = texts.cast(pl.Categorical)
+        return gather(self._words[kind], numbers)
 
     def _enclosing(self, kind: str) -> _Enclosing:
         with lock_of(self, kind):  # saving a profile describes kernels on a separate thread
             if kind not in self._prepared:
                 meaning = self._attribution.meaning
-                text_of: Callable[[Reading], str | None] = _TEXT[kind]
-                names = [
-                    (own or text) if (own := text_of(reading)) is not None else None
-                    for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-                ]
-                self._prepared[kind] = self._prepare(kind, names)
+                names = meaning.each(_TEXT[kind], object)
+                unnamed = np.flatnonzero(names == "")
+                names[unnamed] = [meaning.texts[code] for code in unnamed.tolist()]
+                self._prepared[kind] = self._prepare(kind, names.tolist())
         return self._prepared[kind]
 
     def _prepare(
@@ -158,7 +160,7 @@ class Context:
         texts = [name or "" for name in names]
         if kind == "step":
             thread = np.zeros_like(thread)
-        own_call = np.array([reading.role == "layer" for reading in meaning.readings], bool)
+        own_call = meaning.each(lambda reading: reading.role == "layer")
         called: dict[tuple[int, int], NDArray[np.bool_]] = {}
         for key, here in lanes_of(process, thread).rows(np.ones(len(reading), bool)):
             tree = nest(start[here], end[here])

@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -107,10 +108,10 @@ def inferred_steps(
     marked steps; the steps made from these marks are returned as well and replace the marks.
     """
     kinds = _Kinds.of(meaning)
-    marked = _of_marks(ranges, meaning, Loops(ranges, meaning, is_op)) if hooked else []
+    loops = cache(lambda: Loops(ranges, meaning, is_op))  # a server needs none
+    marked = _of_marks(ranges, meaning, loops()) if hooked else []
     if _all_step(ranges, meaning, is_op, kinds):
         return pl.concat(marked) if marked else None
-    loops = Loops(ranges, meaning, is_op)
     directed = np.flatnonzero(kinds.direction[meaning.reading] > 0)
     process = ranges["process"].fill_null(NONE).to_numpy()
     stepping = distinct_numbers(process[meaning.role == ROLE["step"]])
@@ -123,9 +124,9 @@ def inferred_steps(
         # a server's named steps are of two kinds, whatever else repeats in both
         if _serves(meaning, meaning.reading[named[process[named] == number]]):
             continue
-        called = _of_calls(ranges, is_op, loops, number, None, False)
+        called = _of_calls(ranges, is_op, loops(), number, None, False)
         if called is None:
-            repeats = sequence_steps(ranges, meaning, is_op, loops.symbols, process == number)
+            repeats = sequence_steps(ranges, meaning, is_op, loops().symbols, process == number)
             if isinstance(repeats, str) or repeats[0].confidence < HIGH:
                 continue
             one_period, thread = repeats
@@ -136,7 +137,7 @@ def inferred_steps(
     for number in np.setdiff1d(trained, stepping).tolist():
         here = process == number
         mine = directed[here[directed]]
-        frame = _of_training(ranges, meaning, is_op, kinds, loops, number, here, mine)
+        frame = _of_training(ranges, meaning, is_op, kinds, loops(), number, here, mine)
         if frame is not None:
             parts.append(frame)
     return pl.concat(parts) if parts else None
@@ -419,19 +420,22 @@ class _Kinds:
     def of(cls, meaning: Meaning) -> _Kinds:
         direction = _directions(meaning)
         numbers: dict[str, int] = {}
-        function = [
-            NONE if name is None else numbers.setdefault(name, len(numbers))
-            for name in map(function_of, meaning.readings)
-        ]
-        updates = [
-            reading.call is not None and _UPDATES.match(reading.call.name) is not None
-            for reading in meaning.readings
-        ]
+
+        def function_number(reading: Reading) -> int:
+            name = function_of(reading)
+            return NONE if name is None else numbers.setdefault(name, len(numbers))
+
+        function = meaning.each(function_number, np.int32)
+        updates = meaning.each(
+            lambda reading: (
+                reading.call is not None and _UPDATES.match(reading.call.name) is not None
+            )
+        )
         return cls(
             direction,
-            np.array(function, np.int32),
+            function,
             weights(len(direction)),
-            np.array(updates, bool),
+            updates,
             tuple(numbers),
         )
 

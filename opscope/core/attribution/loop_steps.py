@@ -91,7 +91,11 @@ class Loops:
         self._away, self._loads, self._passes = (np.zeros(len(said), bool) for _ in range(3))
         self._optimizes, self._differentiates = (np.zeros(len(said), bool) for _ in range(2))
         # a server has a reading for each of its steps
-        for code, (reading, text) in enumerate(said):
+        marks = meaning.each(
+            lambda reading: reading.role != "user" or reading.direction is not None
+        )
+        for code in np.flatnonzero(marks).tolist():
+            reading, text = said[code]
             phase = text if reading.role == "phase" else None
             if phase is not None:
                 self._held[code] = phase in (*_PHASES, CHECKPOINT) and phase != "forward"

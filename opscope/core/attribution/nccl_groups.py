@@ -21,10 +21,10 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
     It is named after these calls, such as ``ncclSend+ncclRecv``. Groups nest, and only the outermost end
     launches; the calls of a group are those between the outermost start and end on one thread.
     """
-    name = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
-    is_nccl = np.array([n.startswith("nccl") and ":" not in n for n in name], bool)
-    if "ncclGroupEnd" not in name:
+    name = meaning.each(lambda r: r.call.name if r.role == "op" and r.call else "", object)
+    if not (name == "ncclGroupEnd").any():
         return meaning
+    is_nccl = np.array([n.startswith("nccl") and ":" not in n for n in name], bool)
     rows = np.flatnonzero(is_op & is_nccl[meaning.reading])
     calls = pl.DataFrame(
         {
@@ -32,7 +32,7 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
             "process": ranges["process"].gather(rows),
             "thread": ranges["thread"].gather(rows),
             "start": ranges["start"].gather(rows),
-            "name": pl.Series(name)[meaning.reading[rows].tolist()].cast(pl.Categorical),
+            "name": pl.Series(name.tolist())[meaning.reading[rows].tolist()].cast(pl.Categorical),
             "reading": meaning.reading[rows],
         }
     ).sort("process", "thread", "start")

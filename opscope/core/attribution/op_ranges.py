@@ -29,10 +29,8 @@ def op_ranges(
     only the kernels that name them belong to them. ``mapped``: where the flags are kept, if not in memory.
     """
     count = len(ranges)
-    role = np.array([ROLE[reading.role] for reading in meaning.readings], np.uint8)
-    theirs = np.array(
-        [(reading.layer or "").startswith(LAYER) for reading in meaning.readings], bool
-    )
+    role = meaning.each(lambda reading: ROLE[reading.role], np.uint8)
+    theirs = meaning.each(lambda reading: (reading.layer or "").startswith(LAYER))
     of_op, of_user = role == ROLE["op"], (role == ROLE["user"]) | theirs
     is_op, user, nested = (zeros(mapped, count, bool) for _ in range(3))
     with_ops = np.zeros(0, bool)  # per process; process -1 (unknown) comes first

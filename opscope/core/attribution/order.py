@@ -138,7 +138,7 @@ def _read_texts(state: Known) -> Known:
 
 
 def _explain_nodes(state: Known) -> Known:
-    marked = any(reading.role == "spec" for reading in state.meaning.readings)
+    marked = state.meaning.each(lambda reading: reading.role == "spec").any()
     if not marked and not state.trace.has("specs"):
         return state
     # lazy: only traces of prepared graphs have specs

@@ -65,18 +65,20 @@ class Symbols:
         graphs: dict[str, int] = {}
         named: list[bool] = []
         graph: list[int] = []
-        numbers = []
-        for reading in meaning.readings:
+
+        def number(reading: Reading) -> int:
             name, location = _name(reading)
             if not name:
-                numbers.append(NONE)
-                continue
-            numbers.append(numbers_by_name.setdefault((name, *location), len(named)))
+                return NONE
+            own = numbers_by_name.setdefault((name, *location), len(named))
             if len(numbers_by_name) > len(named):
                 named.append(bool(location) and not _LOOP.search(" ".join(location)))
                 around = function_of(reading) or reading.graph
                 graph.append(NONE if around is None else graphs.setdefault(around, len(graphs)))
-        return cls(np.array(numbers, np.int64), np.array(named, bool), np.array(graph, np.int64))
+            return own
+
+        numbers = meaning.each(number, np.int64)
+        return cls(numbers, np.array(named, bool), np.array(graph, np.int64))
 
 
 def _name(reading: Reading) -> tuple[str, tuple[str, ...]]:

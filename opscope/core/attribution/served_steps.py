@@ -59,8 +59,8 @@ def served_steps(
     if (named["source"] == serving.SGLANG).any():
         every = pl.concat([named, _rows(_beside(meaning))]).unique("code", keep="first")
     table = _table(every, len(meaning.readings))
-    by_server = _flags(meaning, every.filter(pl.col("source") != serving.NAMED)["code"])
-    by_word = _flags(meaning, named["code"])
+    by_server = _flags(meaning, every.filter(pl.col("source") != serving.NAMED)["code"].to_list())
+    by_word = _flags(meaning, named["code"].to_list())
     process = ranges["process"].fill_null(NONE).to_numpy()
     edges = tuple(ranges[name].fill_null(0).to_numpy() for name in ("start", "end"))
     begun = cache(lambda: work().sort("begun"))
@@ -162,10 +162,11 @@ def of_job(steps: pl.DataFrame) -> pl.DataFrame:
 def _own_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
     """Return the steps whose kind is given by a mark of ``opscope.step(kind=…)``, with the step's own
     range."""
+    notes = np.flatnonzero(meaning.each(lambda reading: reading.role == "note"))
     read = {
         code: step
-        for code, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True))
-        if reading.role == "note" and (step := serving.own_step(text)) is not None
+        for code in notes.tolist()
+        if (step := serving.own_step(meaning.texts[code])) is not None
     }
     if not read:
         return pl.DataFrame(schema=SERVED)
@@ -196,8 +197,8 @@ def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
 
     Names with all sums are read in columns: a long run has a name for each of its steps.
     """
-    codes = [code for code, reading in enumerate(meaning.readings) if is_user_range(reading)]
-    texts = pl.Series("text", [meaning.texts[code] for code in codes], pl.String)
+    codes = np.flatnonzero(meaning.each(is_user_range))
+    texts = pl.Series("text", [meaning.texts[code] for code in codes.tolist()], pl.String)
     names = ["library", *(f"{phase}_{name}" for phase in PHASES for name in SHARE)]
     groups = texts.str.extract_groups(serving.WITH_SUMS).struct.rename_fields(names).struct.unnest()
     context, generation = (pl.col(f"{phase}_requests") > 0 for phase in PHASES)
@@ -248,7 +249,7 @@ def _beside(meaning: Meaning) -> dict[int, EngineStep]:
 def _flags(meaning: Meaning, codes: Iterable[int]) -> NDArray[np.bool_]:
     """Return for each range whether its reading is one of ``codes``."""
     flags = np.zeros(len(meaning.readings), bool)
-    flags[list(codes)] = True
+    flags[np.fromiter(codes, np.int64)] = True
     return flags[meaning.reading]
 
 

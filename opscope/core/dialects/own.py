@@ -14,7 +14,7 @@ _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
 #: Domains in which a call has its layer as a parameter: no range is around a node of a session.
 _WITH_LAYERS: Final = ("opscope.onnxruntime",)
 #: Shared, as a server has a text for each of its steps.
-_USER: Final = Reading("user")
+USER: Final = Reading("user")
 _ROLES: Final = {"spec": "spec", "result": "result"}
 #: Python's call stack as Kineto records it: ``train.py(42): forward``
 _PYTHON_FRAME: Final = re.compile(r"(.{1,4096}?)\(([0-9]{1,9})\): (.*)\Z", re.DOTALL)
@@ -61,7 +61,7 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
             called_from=(called.group(1), int(called.group(2))) if called else None,
         )
     if domain in ("user", "opscope.user") and category not in DIRECTIONS:
-        return user_layer(text) or _USER
+        return user_layer(text) or USER
     direction = category if category in DIRECTIONS else None
     try:
         call = parse(text)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import source_text
 from opscope.core.communication import HOST_BACKENDS, TORCH
+from opscope.core.dialects import Reading
 from opscope.core.group_specs import rank_at
 from opscope.core.perf import kinds
 from opscope.core.perf.ops.communication import buffer_bytes, collective
@@ -188,14 +189,13 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     Its name says so, or a collective's op, or an op inside one, launched it (``core.communication``).
     """
     named = kinds.communicates(attribution.trace["kernels"]["name"])
-    directions = [reading.direction for reading in attribution.meaning.readings]
-    if "communication" not in directions:
+    meaning = attribution.meaning
+    talks = meaning.each(_talks)
+    if not talks.any():
         return named
-    reading = attribution.meaning.reading
-    directed = np.array([direction in DIRECTIONS for direction in directions], bool)[reading]
+    directed = meaning.each(lambda reading: reading.direction in DIRECTIONS)[meaning.reading]
     owner = attribution.climb(attribution.kernels.op.astype(np.int64), directed)
-    talks = np.array([direction == "communication" for direction in directions], bool)[reading]
-    of_op: NDArray[np.bool_] = at(talks, owner, False)
+    of_op: NDArray[np.bool_] = at(talks[meaning.reading], owner, False)
     return named | of_op
 
 
@@ -222,7 +222,7 @@ def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, 
     Time in which a collective inside such an op blocks its thread is not counted as computing.
     """
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
-    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
+    talks = meaning.each(_talks)
     talking = attribution.is_op & talks[meaning.reading]
     threads = ["process", "thread"]
 
@@ -256,66 +256,48 @@ def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
     return named & ~of_op
 
 
+def _talks(reading: Reading) -> bool:
+    return reading.direction == "communication"
+
+
+#: The facts about a collective's call, in the order of ``_describe``.
+_FACTS: Final = {
+    "kind": pl.Categorical, "group": pl.Categorical, "dtype": pl.Categorical, "size": pl.Int64,
+    "bytes": pl.Int64, "reduction": pl.Categorical, "members": pl.Categorical, "peer": pl.Int64,
+    "place": pl.Int64,
+}  # fmt: skip
+_SHOWN: Final = ("group", "size", "kind", "bytes", "dtype", "reduction", "members", "peer", "place")
+
+
 class _Calls:
-    """The facts about a collective in each distinct reading; None if the reading is not a collective."""
+    """The facts about a collective in each distinct reading; null if the reading is not a collective."""
 
     def __init__(self, attribution: Attribution) -> None:
-        readings = attribution.meaning.readings
-        self.kind: list[str | None] = []
-        self.group: list[str | None] = []
-        self.dtype: list[str | None] = []
-        self.size: list[int | None] = []
-        self.bytes: list[int | None] = []
-        self.reduction: list[str | None] = []
-        self.members: list[str | None] = []
-        self.peer: list[int | None] = []
-        self.place: list[int | None] = []
-        backend = []
-        for reading in readings:
-            call = reading.call if reading.direction == "communication" else None
-            described = _describe(call) if call is not None else (None,) * 9
-            for column, value in zip(
-                (
-                    self.kind,
-                    self.group,
-                    self.dtype,
-                    self.size,
-                    self.bytes,
-                    self.reduction,
-                    self.members,
-                    self.peer,
-                    self.place,
-                ),
-                described,
-                strict=True,
-            ):
-                column.append(value)  # type: ignore[attr-defined]
-            backend.append(call is not None and call.name.startswith(_BACKENDS))
-        self.is_backend = np.array(backend, bool)
+        meaning = attribution.meaning
+        distinct, self._place = meaning.distinct
+        calls = [reading.call if _talks(reading) else None for reading in distinct]
+        rows = [(None,) * len(_FACTS) if call is None else _describe(call) for call in calls]
+        self._facts = pl.DataFrame(rows, schema=_FACTS, orient="row")
         # PyTorch's calls return before the backend has begun; other ops run the collective themselves
-        self.blocks = np.array(
-            [
+        self.blocks = meaning.each(
+            lambda reading: (
                 reading.call is not None and not reading.call.name.startswith(_RETURNING)
-                for reading in readings
-            ],
-            bool,
+            )
         )
-        self.is_call = np.array([kind is not None for kind in self.kind], bool) & ~self.is_backend
+        self.is_backend = meaning.each(
+            lambda reading: (
+                reading.call is not None
+                and _talks(reading)
+                and reading.call.name.startswith(_BACKENDS)
+            )
+        )
+        self.is_call = self._facts["kind"].is_not_null().to_numpy()[self._place] & ~self.is_backend
 
     def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
         """Return group, size, kind, bytes, dtype, reduction, members, peer and peer's place in the group
         for each reading (-1: null)."""
-        return [
-            spread("group", self.group, codes),
-            gather(pl.Series("size", self.size, pl.Int64), codes),
-            spread("kind", self.kind, codes),
-            gather(pl.Series("bytes", self.bytes, pl.Int64), codes),
-            spread("dtype", self.dtype, codes),
-            spread("reduction", self.reduction, codes),
-            spread("members", self.members, codes),
-            gather(pl.Series("peer", self.peer, pl.Int64), codes),
-            gather(pl.Series("place", self.place, pl.Int64), codes),
-        ]
+        places = at(self._place, codes.astype(np.int64))
+        return [gather(self._facts[name], places) for name in _SHOWN]
 
 
 def _identity(attrs: pl.Series) -> list[pl.Series]:

@@ -16,6 +16,8 @@ from opscope.core.schema import OpCall
 LENGTHS: Final = "~lengths"
 #: The parameter that holds the layer's sliding window; 0: it has none.
 WINDOW: Final = "~window"
+#: The parameter that holds the size of a head.
+HEAD: Final = "~head"
 _EACH: Final = 5
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.schema import OpCall, ParamValue
+from opscope.core.tables.columns import grouped
 from opscope.core.tables.intervals import Ints
 
 from . import tensorcore
@@ -40,42 +41,36 @@ Params = tuple[tuple[str, ParamValue], ...]
 Pricing = Callable[[Sequence[OpCall]], pl.DataFrame]
 
 
-def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -> pl.DataFrame:
-    """Return the prices of the calls with further parameters. Rows of one call (the same object) that differ
-    only in their sums, the first of the parameters, are priced together."""
-    groups: dict[tuple[int, Params], list[int]] = {}
-    for row, (call, more) in enumerate(zip(calls, params, strict=True)):
-        rest = more[1:] if more[0][0] == LENGTHS else more
-        groups.setdefault((id(call), rest), []).append(row)
+def columns(
+    calls: Sequence[OpCall], sums: Ints, which: Ints, more: Sequence[Params], price: Pricing
+) -> pl.DataFrame:
+    """Return the prices of the calls, each with a row of ``sums`` (``LENGTHS``) and with the parameters that
+    its number in ``which`` has in ``more``. Rows of one call (the same object) that differ only in their sums
+    are priced together."""
+    ids = np.fromiter(map(id, calls), np.int64, len(calls))
+    own = np.unique(ids, return_inverse=True)[1].reshape(-1)
     parts: list[pl.DataFrame] = []
-    rows: list[int] = []
-    alone: list[int] = []
-    for (_, rest), members in groups.items():
-        lengths = [value for row in members for name, value in params[row][:1] if name == LENGTHS]
-        table = _together(calls[members[0]], lengths, rest, price)
+    places: list[Ints] = []
+    for key, rows in grouped(own * len(more) + which):
+        call, rest = calls[int(rows[0])], more[key % len(more)]
+        table = _together(call, sums[rows], rest, price)
         if table is None:
-            alone += members
-        else:
-            parts.append(table)
-            rows += members
-    if alone:
-        parts.append(price([_with(calls[row], params[row]) for row in alone]))
-    order = np.argsort(np.array(rows + alone, np.int64), kind="stable")
-    return pl.concat(parts)[order] if parts else price([])
+            lengths = map(tuple, sums[rows].tolist())
+            table = price([with_params(call, ((LENGTHS, row), *rest)) for row in lengths])
+        parts.append(table)
+        places.append(rows)
+    return pl.concat(parts)[np.argsort(np.concatenate(places))] if parts else price([])
 
 
-def _together(
-    call: OpCall, lengths: Sequence[ParamValue], rest: Params, price: Pricing
-) -> pl.DataFrame | None:
-    """Return the costs of a call for each set of sums; None if they are not linear in the sums."""
+def _together(call: OpCall, sums: Ints, rest: Params, price: Pricing) -> pl.DataFrame | None:
+    """Return the costs of a call for each row of sums; None if they are not linear in the sums."""
     window = dict(rest).get(WINDOW)
-    if len(lengths) < _FEWEST or (isinstance(window, int) and window > 0):
+    if len(sums) < _FEWEST or (isinstance(window, int) and window > 0):
         return None
-    sums = np.array(lengths, np.int64)
     steps = sums[0] + 2 * np.eye(sums.shape[1], dtype=np.int64)
-    checked = np.unique(np.linspace(0, len(lengths) - 1, _CHECKED).astype(int))
+    checked = np.unique(np.linspace(0, len(sums) - 1, _CHECKED).astype(int))
     priced = np.concatenate((sums[:1], steps, sums[checked]))
-    exact = price([_with(call, (*rest, (LENGTHS, tuple(row)))) for row in priced.tolist()])
+    exact = price([with_params(call, (*rest, (LENGTHS, tuple(row)))) for row in priced.tolist()])
     if exact.select(_FIGURES).null_count().sum_horizontal().item():
         return None
     figures = exact.select(_FIGURES).to_numpy()
@@ -91,10 +86,10 @@ def _together(
     series = {name: pl.Series(name, values[:, n], pl.Int64) for n, name in enumerate(_FIGURES)}
     begin, end = f'{{"{exact["dtype"][0]}": ', "}"
     by_dtype = pl.concat_str([pl.lit(begin), pl.col("flops").cast(pl.String), pl.lit(end)])
-    same = exact[np.zeros(len(lengths), np.int64)]
+    same = exact[np.zeros(len(sums), np.int64)]
     table = same.with_columns(**series).with_columns(by_dtype.alias("flops_by_dtype"))
     return table if table[checked].equals(exact[len(steps) + 1 :]) else None
 
 
-def _with(call: OpCall, params: Params) -> OpCall:
+def with_params(call: OpCall, params: Params) -> OpCall:
     return replace(call, params=(*call.params, *params))

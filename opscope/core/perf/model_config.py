@@ -50,8 +50,8 @@ class ModelConfig:
     """The sizes in a configuration; None if it lacks one.
 
     ``inner``: the intermediate size of an expert; ``shared``: the size of all shared experts together;
-    ``active``: experts for each token. ``windows``: the sliding window of each layer in keys, 0 for none;
-    None if the configuration lacks them.
+    ``active``: experts for each token; ``head``: the size of a head. ``windows``: the sliding window of each
+    layer in keys, 0 for none; None if the configuration lacks them.
     """
 
     hidden: int | None
@@ -60,6 +60,7 @@ class ModelConfig:
     active: int | None
     shared: int
     heads: int | None
+    head: int | None
     layers: int | None
     gated: bool
     weights: Weights | None
@@ -70,13 +71,15 @@ def model_config(raw: Mapping[str, Any]) -> ModelConfig:
     """Return the facts in a configuration; values of a wrong type count as absent."""
     facts = next((raw[name] for name in _NESTED if isinstance(raw.get(name), dict)), raw)
     inner = _first(facts, _EXPERT_INNER)
+    hidden, heads = _first(facts, _HIDDEN), _first(facts, _HEADS)
     return ModelConfig(
-        hidden=_first(facts, _HIDDEN),
+        hidden=hidden,
         inner=inner,
         experts=_first(facts, _EXPERTS),
         active=_first(facts, _ACTIVE),
         shared=_shared(facts, inner),
-        heads=_first(facts, _HEADS),
+        heads=heads,
+        head=_first(facts, ("head_dim",)) or (hidden // heads if hidden and heads else None),
         layers=_first(facts, _LAYERS),
         gated=facts.get("hidden_act", facts.get("mlp_hidden_act")) not in _UNGATED,
         weights=_weights(facts.get("quantization_config", raw.get("quantization_config"))),

@@ -55,8 +55,9 @@ def columns(
     """
     target = target or tensorcore.Target()
     with progress.stage("working out the ops' cost", len(calls), progress.CALLS) as stage:
-        rows = _rows(calls, forwards, target, stage)
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+        rows, places = _rows(calls, forwards, target, stage)
+    table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    return table if len(rows) == len(places) else table[places]
 
 
 def no_work() -> pl.DataFrame:
@@ -71,15 +72,18 @@ def _rows(
     forwards: Sequence[OpCall | None] | None,
     target: tensorcore.Target,
     stage: progress.Stage,
-) -> list[tuple[Any, ...]]:
+) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Return the distinct rows, and for each call the place of its row."""
     rows: list[tuple[Any, ...]] = []
+    places: list[int] = []
     for number, call in enumerate(calls):
         if not number % _TOLD:
             stage.add(_TOLD if number else 0)
         forward = forwards[number] if forwards is not None else None
         if forward is None and number and call is calls[number - 1]:  # ranges that are no calls
-            rows.append(rows[-1])
+            places.append(places[-1])
             continue
+        places.append(len(rows))
         figures, reason = cost(call, forward=forward)
         entry = entry_of(call.name) or (entry_of(forward.name) if forward is not None else None)
         eligible = tensorcore.eligible(entry)
@@ -110,7 +114,7 @@ def _rows(
                 else None,
             )
         )
-    return rows
+    return rows, places
 
 
 def _main_dtype(cost: Cost, call: OpCall) -> str | None:

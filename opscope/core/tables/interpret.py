@@ -3,6 +3,7 @@ reading."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -14,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.dialects import DIALECTS, STRIPPING, Reading, Role, own
+from opscope.core.once import once
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import combined, distinct_values, gather, numbers_of, pieces
 from opscope.core.tables.intervals import Ints
@@ -25,7 +27,7 @@ ROLES: Final = get_args(Role)
 ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Meaning:
     """What the ranges of a trace mean. Immutable; ``ExtendedReadings`` makes a copy with more readings.
 
@@ -42,8 +44,28 @@ class Meaning:
     @property
     def role(self) -> NDArray[np.uint8]:
         """The role of each range row, as a place in ROLES."""
-        roles: NDArray[np.uint8] = np.array([ROLE[r.role] for r in self.readings], np.uint8)
-        return roles[self.reading]
+        return self.each(lambda reading: ROLE[reading.role], np.uint8)[self.reading]
+
+    @once
+    def distinct(self) -> tuple[list[Reading], Ints]:
+        """The readings without repetition, in order, and for each reading its place among these."""
+        ids = np.fromiter(map(id, self.readings), np.int64, len(self.readings))
+        _, first, place = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        places: Ints = np.argsort(order)[place.reshape(-1)]
+        return [self.readings[number] for number in first[order].tolist()], places
+
+    def each(self, value: Callable[[Reading], Any], dtype: Any = bool) -> NDArray[Any]:
+        """Return a value for each reading; shared ones, as of a server's steps, are asked once."""
+        distinct, place = self.distinct
+        values: NDArray[Any] = np.array([value(reading) for reading in distinct], dtype)[place]
+        return values
+
+    def phases(self, *names: str) -> NDArray[np.bool_]:
+        """Return for each reading whether it is a phase with one of these names."""
+        flags = self.each(lambda reading: reading.role == "phase")
+        flags[flags] = [self.texts[code] in names for code in np.flatnonzero(flags).tolist()]
+        return flags
 
 
 class ExtendedReadings:
@@ -143,11 +165,11 @@ def _dialect(name: str) -> ModuleType:
 def _read(domain: str | None, category: str | None, text: str) -> Reading:
     if own.is_own(domain):
         assert domain is not None
-        return own.read(domain, category, text) or Reading("user")
+        return own.read(domain, category, text) or own.USER
     for name, domains in DIALECTS.items():
         if domains is None or (domain or "") in domains:
             reading: Reading | None = _dialect(name).read(domain or "", text)
             if reading is not None:
                 directed = reading.role == "op" and category in DIRECTIONS
                 return replace(reading, direction=category) if directed else reading
-    return Reading("user")
+    return own.USER

@@ -120,7 +120,8 @@ def words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
     vendors = {}
     for name, column in texts.items():
         texts_of_vendor = {
-            text: vendor_words.said(text, vendor) for text in column.drop_nulls().unique()
+            text: vendor_words.said(text, vendor)
+            for text in column.drop_nulls().unique(maintain_order=True)
         }
         vendors[name] = {text: said for text, said in texts_of_vendor.items() if said != text}
     return {name: changed for name, changed in vendors.items() if changed}

@@ -357,6 +357,9 @@ PREFILLING = (2, 1_000, 1_000, 520_000, 520_000, 0, 0, 0, 0, 0)
         ("vllm::unified_attention(bf16[4,32,128], bf16[4,8,128], bf16[4,8,128])", DECODING, 128,
             2 * 4_000 * 32 * 256, 2 * 4 * (1_000 - 128) * 32 * 256,
             2 * (4 * 32 * 128 + 4 * 128 * 8 * 256), 2 * 4 * 32 * 128),
+        # heads and their size in one dimension: the result shows the size
+        ("vllm::unified_attention_with_output(bf16[4,4096], bf16[4,1024], bf16[4,1024], bf16[4,32,128])", DECODING,
+            None, 2 * 4_000 * 32 * 256, 0, 2 * (4 * 32 * 128 + 4_000 * 8 * 256), 2 * 4 * 32 * 128),
         # pages of 16 tokens: the decoding requests alone, whatever else is in the step
         ("_C::paged_attention_v1(bf16[4,32,128], bf16[4,32,128], bf16[900,8,16,16,8], bf16[900,8,128,16], i32[4,63])",
             PREFILLING[:5] + DECODING[5:], None, 2 * 4_000 * 32 * 256, 0, 2 * (4 * 32 * 128 + 4_000 * 8 * 256),

@@ -292,14 +292,10 @@ def _place(
 
 def _passes(trace: Trace, meaning: Meaning) -> dict[int, Ints]:
     """Return by process when (ns) each forward pass, backward or optimizer's op began, in order."""
-    works = np.array(
-        [
-            reading.role in ("layer", "graph")
-            or reading.direction in ("backward", "optimizer")
-            or (reading.role == "phase" and text in ("forward", "backward", "optimizer"))
-            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-        ],
-        bool,
+    works = meaning.phases("forward", "backward", "optimizer") | meaning.each(
+        lambda reading: (
+            reading.role in ("layer", "graph") or reading.direction in ("backward", "optimizer")
+        )
     )
     rows = np.flatnonzero(works[meaning.reading])
     begun = trace["ranges"].select("process", "start")[rows].drop_nulls().sort("start")

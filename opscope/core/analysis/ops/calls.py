@@ -34,16 +34,16 @@ def readings_table(meaning: Meaning) -> pl.DataFrame:
     Shapes are written as in the range text (``f32[64,3], f32[8,3]``); ``shaped`` is whether the text has
     inputs or outputs. A column is null if the text does not contain it.
     """
-    rows = [_row(meaning, number) for number in range(len(meaning.readings))]
-    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    distinct, place = meaning.distinct
+    table = pl.DataFrame(map(_row, distinct), schema=_SCHEMA, orient="row")[place]
+    texts = pl.Series(meaning.texts, dtype=pl.String).cast(pl.Categorical)
+    return table.with_columns(pl.col("op").fill_null(texts))
 
 
-def _row(meaning: Meaning, number: int) -> tuple[object, ...]:
-    reading = meaning.readings[number]
+def _row(reading: Reading) -> tuple[object, ...]:
     call = reading.call
     if call is None:
-        name = meaning.texts[number]
-        return (name, reading.role, reading.direction, *_source(reading), *[None] * 5, False)
+        return (None, reading.role, reading.direction, *_source(reading), *[None] * 5, False)
     return (
         call.name,
         perf.op_type(call.name) or compiled_regions.family(call.name),

@@ -68,7 +68,7 @@ def own_directions(attribution: Attribution) -> Codes:
             return DIRECTIONS.index("input")
         return DIRECTIONS.index(reading.direction) if reading.direction in DIRECTIONS else NONE
 
-    return np.array([code(reading) for reading in attribution.meaning.readings], np.int8)
+    return attribution.meaning.each(code, np.int8)
 
 
 def stated(attribution: Attribution, context: Context) -> Codes:
@@ -78,11 +78,11 @@ def stated(attribution: Attribution, context: Context) -> Codes:
     or backward on a thread of autograd's engine. An op that autograd numbers inside an optimizer's step
     belongs to a closure, because autograd is off during the optimizer's own work.
     """
-    reading, readings = attribution.meaning.reading, attribution.meaning.readings
+    reading = attribution.meaning.reading
     own = own_directions(attribution)
     codes: Codes = own[reading]
     has_own = attribution.kept(codes != NONE)
-    is_call = np.array([r.call is not None for r in readings], bool)
+    is_call = attribution.meaning.each(lambda r: r.call is not None)
     is_call &= ~_unmarked(attribution, own)
     engine = AutogradThreads(attribution, codes)
     phases = _giving_phases(context)
@@ -111,10 +111,13 @@ def stated(attribution: Attribution, context: Context) -> Codes:
 def _unmarked(attribution: Attribution, own: Codes) -> Flags:
     """Return per reading whether it is a JAX operation whose path marks no pass although other paths mark
     a gradient: it may be an update, or prepare a batch. (PyTorch/XLA marks no forward pass.)"""
-    readings = attribution.meaning.readings
-    paths = [None if r.call is None else r.call.param("op_name") for r in readings]
-    of_path = np.array([isinstance(path, str) for path in paths], bool)
-    of_jax = np.array([isinstance(path, str) and "jvp(" in path for path in paths], bool)
+
+    def path(reading: Reading) -> object:
+        return None if reading.call is None else reading.call.param("op_name")
+
+    each = attribution.meaning.each
+    of_path = each(lambda reading: isinstance(path(reading), str))
+    of_jax = of_path & each(lambda reading: "jvp(" in str(path(reading)))
     unmarked: Flags = of_path & (own == NONE) & (of_jax & (own == BACKWARD)).any()
     return unmarked
 
@@ -227,13 +230,7 @@ class _Passes:
         self.by_lane: dict[tuple[int, int], Spans] = {}
         self.backwards: dict[tuple[int, int], Ints] = {}
         for name in ("forward", "backward"):
-            is_phase = np.array(
-                [
-                    reading.role == "phase" and text == name
-                    for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-                ],
-                bool,
-            )
+            is_phase = meaning.phases(name)
             rows = np.flatnonzero(is_phase[meaning.reading]) if is_phase.any() else NO_ROWS
             rows = rows[(gather(ranges["domain"], rows) == _OPEN).fill_null(False).to_numpy()]
             process, thread, start = _places(attribution, rows)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.dialects import Reading
 from opscope.core.dialects.aten_schema import is_composite, is_partly_composite
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
@@ -47,17 +48,14 @@ class Names:
 
     def __init__(self, attribution: Attribution) -> None:
         self.attribution = attribution
-        calls = [reading.call for reading in attribution.meaning.readings]
         numbers: dict[str, int] = {}
-        codes = [
-            numbers.setdefault("" if call is None else call.name, len(numbers)) for call in calls
-        ]
-        self._names = list(numbers)
-        self._code = np.array(codes, np.int32)
-        self._of_subclass = np.array(
-            [c is not None and c.param("subclass") is True for c in calls], bool
+        each = attribution.meaning.each
+        self._code = each(
+            lambda r: numbers.setdefault(r.call.name if r.call else "", len(numbers)), np.int32
         )
-        self._on_meta = np.array([c is not None and c.device == "meta" for c in calls], bool)
+        self._names = list(numbers)
+        self._of_subclass = each(lambda r: r.call is not None and r.call.param("subclass") is True)
+        self._on_meta = each(lambda r: r.call is not None and r.call.device == "meta")
 
     def readings(self, wanted: Callable[[str], bool]) -> Flags:
         """Return per reading whether its op has a ``wanted`` name."""
@@ -81,13 +79,13 @@ class Names:
     def sizes(self) -> Ints:
         """Return per reading a number for the sizes of its op's tensors, numbers aside; -1 if it has none."""
         numbers: dict[object, int] = {frozenset(): NONE}
-        calls = [reading.call for reading in self.attribution.meaning.readings]
-        leaves = [() if call is None else call.input_leaves() for call in calls]
-        keys = [
-            frozenset(leaf.shape for leaf in some if leaf is not None and leaf.shape)
-            for some in leaves
-        ]
-        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+
+        def number(reading: Reading) -> int:
+            leaves = () if reading.call is None else reading.call.input_leaves()
+            key = frozenset(leaf.shape for leaf in leaves if leaf is not None and leaf.shape)
+            return numbers.setdefault(key, len(numbers))
+
+        return self.attribution.meaning.each(number, np.int64)
 
     def of_subclass(self) -> Flags:
         """Return per range row whether it is an op that, by the recording, a tensor's subclass handled."""

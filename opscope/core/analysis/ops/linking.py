@@ -7,7 +7,7 @@ its backward node takes. Each distinct pair of readings is costed once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -140,13 +140,9 @@ class _Ops:
             target=self.target,
         )
 
-    def costs_with(self, params: list[served_costs.Params]) -> CostFunction:
-        """Return a function that costs calls with the further parameters that their number gives."""
-        return lambda own, numbers: linear.columns(
-            own,
-            [params[number] for number in numbers],
-            lambda calls: perf.columns(calls, target=self.target),
-        )
+    def priced(self, calls: Sequence[OpCall]) -> pl.DataFrame:
+        """Return the costs of calls."""
+        return perf.columns(calls, target=self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +206,11 @@ def _by_kernels(ops: _Ops) -> _Pairs:
 
 def _by_parameters(ops: _Ops) -> _Pairs:
     """Return the ops over lists without sizes whose kernels show that these are lists of the parameters."""
-    unsized = [lacks_sizes(call) for call in ops.calls]
+    unsized = ops.attribution.meaning.each(
+        lambda reading: reading.call is not None and lacks_sizes(reading.call)
+    )
     rows = ops.uncosted_rows(lambda name: OVER_PARAMETERS.match(name) is not None)
-    rows = rows[np.array(unsized, bool)[ops.reading[rows]]]
+    rows = rows[unsized[ops.reading[rows]]]
     gradients = ops.op_rows(ops.names.readings(ACCUMULATES.__eq__)) if len(rows) else rows
     lists, places = sizes_of_lists(ops.attribution, ops.calls, rows, gradients)
     kinds = _elements(ops.attribution, rows)
@@ -232,17 +230,26 @@ def _by_parameters(ops: _Ops) -> _Pairs:
 def _by_engine_step(ops: _Ops) -> _Pairs:
     """Return the attention over a cache, completed by the sums of a server's step around it."""
     rows = ops.uncosted_rows(perf.wants_lengths)
-    params, numbers = served_costs.lengths_and_windows(
+    sums, more, numbers = served_costs.lengths_and_windows(
         ops.attribution, ops.served() if ops.served and len(rows) else None, ops.calls, rows
     )
-    return _Pairs(rows, numbers, ops.costs_with(params))
+
+    def cost(own: list[OpCall], numbers: list[int]) -> pl.DataFrame:
+        row, which = np.divmod(np.array(numbers, np.int64), len(more))
+        return linear.columns(own, sums[row], which, more, ops.priced)
+
+    return _Pairs(rows, numbers, cost)
 
 
 def _by_model_config(ops: _Ops) -> _Pairs:
     """Return the layers of experts, completed by the model's configuration."""
     rows = ops.uncosted_rows(perf.wants_model)
     params = served_costs.experts_of_model(ops.attribution.trace, ops.calls) if len(rows) else []
-    return _Pairs(rows, np.full(len(rows), 0 if params else NONE), ops.costs_with(params))
+
+    def cost(own: list[OpCall], numbers: list[int]) -> pl.DataFrame:
+        return ops.priced([linear.with_params(call, params[0]) for call in own])
+
+    return _Pairs(rows, np.full(len(rows), 0 if params else NONE), cost)
 
 
 #: The ways to complete a call, in order: if two complete one op, the later one counts.

@@ -203,7 +203,7 @@ class Ops:
         count = len(directions)
         if not any((directions[part] == _BACKWARD).any() for part in pieces(count)):
             return np.broadcast_to(np.int32(NONE), count)  # allocates one number only
-        is_node = np.array([_is_node(r) for r in meaning.readings], bool)
+        is_node = meaning.each(_is_node)
         is_op, others = self.attribution.is_op, self.attribution.also_forward
         keyed, chosen = zeros(mapped, count, bool), zeros(mapped, count, bool)
         for part in pieces(count):
@@ -266,7 +266,7 @@ class Ops:
         looks the same.)
         """
         meaning = self.attribution.meaning
-        is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading[rows]]
+        is_node = meaning.each(_is_node)[meaning.reading[rows]]
         numbered = meaning.seq.at_least(0, rows)
         in_backward = self.direction(rows) == _BACKWARD
         is_recomputed: NDArray[np.bool_] = (
@@ -431,8 +431,7 @@ class Ops:
     @once
     def _names_line(self) -> dict[str, NDArray[np.bool_]]:
         """Whether the text of each reading names its layer, and its source."""
-        readings = self.attribution.meaning.readings
-        layer = np.array([r.layer is not None and r.role != "layer" for r in readings], bool)
+        layer = self.attribution.meaning.each(lambda r: r.layer is not None and r.role != "layer")
         return {"layer": layer, "source": self.readings["source"].is_not_null().to_numpy()}
 
     def _line_numbers(self, rows: Ints, kind: str = "layer") -> Ints:
@@ -462,7 +461,7 @@ class Ops:
                 bare, self.context.user(process[bare], of, time[bare])
             )
         meaning = self.attribution.meaning
-        user = np.array([is_user_range(reading) for reading in meaning.readings], bool)
+        user = meaning.each(is_user_range)
         own = np.flatnonzero(at(user, at(meaning.reading, rows), False))
         if len(own):  # an op that is a user range itself gets the next one around it
             around = at(self.attribution.parent, rows[own]).astype(np.int64)
@@ -492,12 +491,8 @@ class Ops:
     @once
     def of_several(self) -> NDArray[np.bool_]:
         """Whether each reading is a kernel that does the work of several nodes."""
-        return np.array(
-            [
-                reading.call is not None and reading.call.param("fused") is not None
-                for reading in self.attribution.meaning.readings
-            ],
-            bool,
+        return self.attribution.meaning.each(
+            lambda reading: reading.call is not None and reading.call.param("fused") is not None
         )
 
     def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:

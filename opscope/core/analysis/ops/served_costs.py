@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.served_steps import PHASES, SHARE, engine_of
-from opscope.core.perf.cached import LENGTHS, WINDOW
+from opscope.core.perf.cached import HEAD, WINDOW
 from opscope.core.perf.model_config import EXPERTS, Weights, model_config
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 from opscope.core.tables.columns import at
@@ -25,6 +25,7 @@ from opscope.core.tables.trace import MODEL_CONFIG, Trace
 Params: TypeAlias = "tuple[tuple[str, ParamValue], ...]"
 #: The sums in the order of the parameter: of the prefill, then of the decode.
 _SUMS: Final = tuple(f"{phase}_{name}" for phase in PHASES for name in SHARE)
+_NO_SUMS: Final[Ints] = np.empty((0, len(_SUMS)), np.int64)
 #: An op that writes new keys into the cache. The tensors of this rank among its arguments are the cache.
 _WRITES: Final = ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache")
 _CACHE_RANK: Final = 4
@@ -34,20 +35,19 @@ _ATTENTION: Final = ("vllm::unified_attention", "vllm::unified_attention_with_ou
 
 def lengths_and_windows(
     attribution: Attribution, served: pl.DataFrame | None, calls: list[OpCall], rows: Ints
-) -> tuple[list[Params], Ints]:
-    """Return distinct parameters for attention over a cache, and for each op row its number of these."""
+) -> tuple[Ints, list[Params], Ints]:
+    """Return the distinct sums of steps (a row of ``LENGTHS`` each), the distinct further parameters of
+    attention over a cache, and for each op row the number of its pair: by sums, then by parameters."""
+    cache = _cache_params(attribution.trace, calls)
     if served is None:
-        return [], np.full(len(rows), NONE, np.int64)
+        return _NO_SUMS, [cache], np.full(len(rows), NONE, np.int64)
     sums, numbers = lengths_of_steps(attribution, served, rows)
-    cache = _cache_params(calls)
     windows = _windows_of(attribution, rows)
-    params: list[Params] = [(*part, *cache) for part in sums]
-    if windows is None or not params:
-        return params, numbers
-    # a number for each pair of sums and window
+    if windows is None:
+        return sums, [cache], numbers
     kinds, which = np.unique(windows, return_inverse=True)
-    every = [(*part, (WINDOW, int(window))) for part in params for window in kinds.tolist()]
-    return every, np.where(numbers >= 0, numbers * len(kinds) + which.reshape(-1), NONE)
+    more: list[Params] = [(*cache, (WINDOW, int(window))) for window in kinds.tolist()]
+    return sums, more, np.where(numbers >= 0, numbers * len(kinds) + which.reshape(-1), NONE)
 
 
 def _windows_of(attribution: Attribution, rows: Ints) -> Ints | None:
@@ -110,11 +110,11 @@ def _sharing(trace: Trace, calls: list[OpCall], heads: int | None) -> int | None
 
 def lengths_of_steps(
     attribution: Attribution, served: pl.DataFrame, rows: Ints
-) -> tuple[list[Params], Ints]:
-    """Return distinct parameters with the sums of a step's requests, and for each op row the number of its
-    parameter, -1 if no step shows it. ``served`` is ``served_steps``."""
+) -> tuple[Ints, Ints]:
+    """Return the distinct rows of the sums of a step's requests, and for each op row the number of its row,
+    -1 if no step shows it. ``served`` is ``served_steps``."""
     if served.is_empty() or not len(rows):
-        return [], np.full(len(rows), NONE, np.int64)
+        return _NO_SUMS, np.full(len(rows), NONE, np.int64)
     steps = _Steps(served)
     ranges = attribution.trace["ranges"]
     process, thread = (
@@ -131,7 +131,7 @@ def lengths_of_steps(
     numbers[is_known] = which
     distinct = np.empty((numbering.many, len(_SUMS)), np.int64)
     distinct[which] = known
-    return [((LENGTHS, row),) for row in map(tuple, distinct.tolist())], numbers
+    return distinct, numbers
 
 
 class _Steps:
@@ -199,13 +199,20 @@ def _replayed(
     return captured, means
 
 
-def _cache_params(calls: list[OpCall]) -> Params:
-    """Return the dtype of the cache's keys, where the ops that write them all have the same one."""
-    dtypes = {
-        tensor.dtype
+def _cache_params(trace: Trace, calls: list[OpCall]) -> Params:
+    """Return the dtype of the cache's keys and the size of a head, if all ops that write new keys [T, H, d]
+    have the same one; without such ops the size is the model's configuration's."""
+    writes = [
+        (len(tensor.shape), tensor)
         for call in calls
         if call.name in _WRITES
         for tensor in call.inputs
-        if isinstance(tensor, TensorSpec) and len(tensor.shape) >= _CACHE_RANK
-    }
-    return (("cache_dtype", dtypes.pop()),) if len(dtypes) == 1 else ()
+        if isinstance(tensor, TensorSpec)
+    ]
+    dtypes = {tensor.dtype for rank, tensor in writes if rank >= _CACHE_RANK}
+    dims = {tensor.shape[-1] for rank, tensor in writes if rank == _CACHE_RANK - 1}
+    raw = trace.origin.get(MODEL_CONFIG)
+    if not dims and isinstance(raw, dict):
+        dims = {model_config(raw).head or 0}
+    known = (("cache_dtype", dtypes), (HEAD, dims))
+    return tuple((name, next(iter(values))) for name, values in known if len(values) == 1)

@@ -19,6 +19,7 @@ from opscope.core.analysis.serving.notes import no_rows
 from opscope.core.analysis.serving.phases import EMPTY
 from opscope.core.analysis.serving.requests import work_windows
 from opscope.core.analysis.serving.shares import split
+from opscope.core.analysis.serving.tokens import VERIFIED, VERIFIES
 from opscope.core.attribution.served_steps import are_alike
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
@@ -31,7 +32,6 @@ from opscope.core.tables.intervals import Ints
 
 ALL: Final = "all"
 NO_POWER: Final = "no energy or power was sampled in its steps: --power FILE gives samples"
-VERIFIED: Final = "drafts were verified: how many tokens were accepted is not recorded"
 UNTOLD: Final = "the names of some steps do not tell their tokens"
 #: Larger energies (nJ) and prices than these would not fit in 64 bits.
 _MOST_JOULES: Final = 1e9
@@ -144,7 +144,10 @@ def costs(profile: Answers, price: float) -> pl.DataFrame:
     untold = pl.when(pl.col("verified")).then(pl.lit(VERIFIED)).otherwise(pl.lit(UNTOLD))
     return table.with_columns(
         (pl.col("energy") / pl.col("sampled_tokens").replace(0, None)).alias("token_energy"),
-        (pl.col("cost") / pl.col("tokens").replace(0, None) * 1e6).alias("million_cost"),
+        # not of the rounded cost: a short profile costs little
+        pl.when(pl.col("cost").is_not_null())
+        .then(price * pl.col("gpu_time") / _HOUR / pl.col("tokens").replace(0, None) * 1e6)
+        .alias("million_cost"),
         pl.when(pl.col("tokens").is_null())
         .then(untold)
         .when(pl.col("sampled_steps") == 0)
@@ -162,7 +165,7 @@ def _sums(steps: pl.DataFrame, kind: pl.Expr, tokens: pl.Expr) -> pl.DataFrame:
         return pl.when(kept.null_count() == 0).then(kept.sum())
 
     return (
-        steps.with_columns(tokens.alias("own"), (pl.col("kind") == "verify").alias("verifies"))
+        steps.with_columns(tokens.alias("own"), VERIFIES.fill_null(False).alias("verifies"))
         .group_by(kind.alias("kind"), maintain_order=True)
         .agg(
             counts.sum().cast(pl.Int64).alias("steps"),

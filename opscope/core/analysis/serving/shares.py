@@ -4,15 +4,17 @@ time to prefill (from arrival to first token) or to decode (from first token to 
 among equals, those with the earliest first token. If it does not, it gets all requests whose time covers half
 of it. Requests in a step that are not in the log form an additional row, without a request.
 
-A step's time is split between prefill and decode by their tokens; prefill among requests by the lengths of
-their prompts, decode equally. Each split is in whole ns: parts are rounded down, and the remainder goes to
+A step's time is split between prefill and decode by their tokens; prefill among requests by the length of
+each prompt over the steps of its prefill (its mean chunk), decode equally. Where a name counts the running
+requests but not their tokens, those of them that the log shows before their first token are in a chunk of
+their prefill. Each split is in whole ns: parts are rounded down, and the remainder goes to
 the largest fractions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -28,6 +30,8 @@ _HEAVIEST: Final = 1 << 31
 _FAR: Final = 1 << 62
 #: The kinds of steps which, if they record nothing about a phase, contain none of it.
 _NOT_IN: Final = {"prefill": ("decode", "verify", "draft", "idle"), "decode": ("prefill", "idle")}
+#: Step and request of each pair, and for each step its number of requests (-1: unknown).
+_Members: TypeAlias = "tuple[Ints, Ints, Ints]"
 #: A row per step and request in it; ``request`` is its place, -1 for those that the log lacks.
 SHARES: Final = {
     "row": pl.Int64,
@@ -92,17 +96,31 @@ def shares(steps: pl.DataFrame, requests: pl.DataFrame) -> Iterator[pl.DataFrame
         raise WrongParameter(
             "serving_requests: too many requests at once in too many steps; select some steps"
         )
-    begin = 0
-    while begin < len(steps):
-        before = until[begin - 1] if begin else 0
-        end = max(int(np.searchsorted(until, before + _PAIRS)), begin + 1)
-        part = [(np.clip(low, begin, end), np.clip(high, begin, end)) for low, high in bounds]
-        yield _of_steps(steps[begin:end], begin, logged, part)
-        begin = end
+    # when the last step with new requests began: who arrived later runs in no chunk yet
+    entered = pl.when(pl.col("prefill_requests") > 0).then("start").forward_fill()
+    steps = steps.with_columns(entered.fill_null(pl.col("start").first()).alias("entered"))
+
+    def parts() -> Iterator[tuple[pl.DataFrame, list[_Members]]]:
+        begin = 0
+        while begin < len(steps):
+            before = until[begin - 1] if begin else 0
+            end = max(int(np.searchsorted(until, before + _PAIRS)), begin + 1)
+            part = [(np.clip(low, begin, end) - begin, np.clip(high, begin, end) - begin)
+                    for low, high in bounds]  # fmt: skip
+            yield steps[begin:end], _in_phases(steps[begin:end], logged, part)
+            begin = end
+
+    chunks = np.zeros(len(requests), np.int64)
+    for _, ((_, request, _), _) in parts():
+        chunks += np.bincount(request, minlength=len(requests))
+    logged.prompt = np.where(logged.prompt < 0, NONE, logged.prompt // np.maximum(chunks, 1))
+    for part, members in parts():
+        yield _of_steps(part, members, logged)
 
 
 class _Logged:
-    """When each of the log's requests may prefill and decode (ns), and its prompt's tokens (-1: unknown).
+    """When each of the log's requests may prefill and decode (ns), and its prompt's tokens (-1: unknown),
+    in the end those of its mean chunk.
 
     Without a first token both are all of its time; without an end it decodes in no step."""
 
@@ -119,14 +137,32 @@ class _Logged:
         )
 
 
-def _of_steps(
-    steps: pl.DataFrame, begin: int, logged: _Logged, bounds: list[tuple[Ints, Ints]]
-) -> pl.DataFrame:
-    """Return ``SHARES`` of some steps, the first of which is the ``begin``-th of the process."""
-    members = [
-        _members(steps, phase, logged, low - begin, np.maximum(high, low) - begin)
-        for phase, (low, high) in zip(_NOT_IN, bounds, strict=True)
-    ]
+def _in_phases(
+    steps: pl.DataFrame, logged: _Logged, bounds: list[tuple[Ints, Ints]]
+) -> list[_Members]:
+    """Return the requests of some steps in prefill and in decode. ``bounds``: for each phase the first step
+    of each request, and the step after its last."""
+    (low, high), (since, until) = bounds
+    entering, running = (_had(steps, phase) for phase in _NOT_IN)
+    step, request, _ = decodes = _members(steps, "decode", logged, since, until, running)
+    present = np.bincount(step, minlength=len(steps))
+    # without tokens, a request that runs may be in a chunk of its prefill
+    doubtful = steps["decode_tokens"].is_null().to_numpy() & (running > 0) & (entering >= 0)
+    free = np.where(doubtful, np.maximum(running - present, 0), 0)
+    latest = np.where(free > 0, steps["entered"].to_numpy(), _FAR)
+    step, request, _ = _members(steps, "prefill", logged, low, high, entering + free, latest)
+    chunks = np.where(free, np.bincount(step, minlength=len(steps)) - entering, 0).clip(0)
+    return [(step, request, entering + chunks), (*decodes[:2], running - chunks)]
+
+
+def _had(steps: pl.DataFrame, phase: str) -> Ints:
+    """Return for each step its number of requests in a phase (-1: unknown)."""
+    told = pl.when(pl.col("kind").is_in(_NOT_IN[phase])).then(0).otherwise(f"{phase}_requests")
+    return steps.select(told.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
+
+
+def _of_steps(steps: pl.DataFrame, members: list[_Members], logged: _Logged) -> pl.DataFrame:
+    """Return ``SHARES`` of some steps with these requests."""
     count = len(steps)
     phases = [_weights(steps, phase, count, *members[n], logged) for n, phase in enumerate(_NOT_IN)]
     # the first split: between the phases, by their tokens
@@ -149,13 +185,17 @@ def _of_steps(
 
 
 def _members(
-    steps: pl.DataFrame, phase: str, logged: _Logged, low: Ints, high: Ints
-) -> tuple[Ints, Ints, Ints]:
-    """Return step and request of each pair in a phase, and for each step its number of requests (-1:
-    unknown)."""
-    told = pl.when(pl.col("kind").is_in(_NOT_IN[phase])).then(0).otherwise(f"{phase}_requests")
-    had = steps.select(told.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
-    length = high - low
+    steps: pl.DataFrame,
+    phase: str,
+    logged: _Logged,
+    low: Ints,
+    high: Ints,
+    had: Ints,
+    latest: Ints | None = None,
+) -> _Members:
+    """Return step and request of each pair in a phase, and ``had``. ``latest``: for each step when (ns) its
+    requests had arrived."""
+    length = np.maximum(high - low, 0)
     request = np.repeat(np.arange(len(low)), length)
     step = np.arange(len(request)) - np.repeat(np.cumsum(length) - length - low, length)
     began, ended = (steps[name].to_numpy()[step] for name in ("began", "ended"))
@@ -167,6 +207,8 @@ def _members(
     overlap = np.minimum(ended, until[request]) - np.maximum(began, since[request])
     most = np.where(had[step] >= 0, 1, (ended - began + 1) // 2)
     kept = (overlap >= np.maximum(most, 1)) & (had[step] != 0)
+    if latest is not None:
+        kept &= logged.arrival[request] <= latest[step]
     step, request, overlap = step[kept], request[kept], overlap[kept]
     order = np.lexsort((request, logged.prefilled[request], -overlap, step))
     step, request = step[order], request[order]

@@ -19,6 +19,8 @@ from opscope.core.tables.columns import known_sum
 DECODING = ("decode", "mixed", "verify")
 NONE_DECODED = "no step decodes"
 VERIFIED = "drafts were verified: how many tokens were accepted is not recorded"
+#: Whether a step verifies drafts, beside a prefill or not.
+VERIFIES = (pl.col("kind") == "verify") | (pl.col("decode_tokens") > pl.col("decode_requests"))
 UNTOLD = "the names of some steps do not tell how many requests decoded"
 
 
@@ -40,7 +42,7 @@ def tokens(steps: pl.DataFrame) -> pl.DataFrame:
             for part in (50, 90, 99)
         ),
         _known("output_tokens").alias("output_tokens"),
-        (pl.col("kind") == "verify").any().alias("verified"),
+        VERIFIES.any().alias("verified"),
         known_sum("device_time").alias("decode_device"),
     )
     every = steps.group_by("process", "rank", maintain_order=True).agg(
@@ -50,7 +52,10 @@ def tokens(steps: pl.DataFrame) -> pl.DataFrame:
         known_sum("device_time"),
     )
     per_second = pl.col("window") / 1e9
+    # a step that verifies drafts may give a request several tokens
+    told = pl.when(pl.col("verified").not_()).then(pl.col("^token_(mean|p[0-9]+)$"))
     table = every.join(gaps, on="process", how="left").with_columns(
+        told,
         (pl.col("output_tokens") / per_second).alias("tokens_per_second"),
         (pl.col("prefill_tokens") / per_second).alias("prefill_per_second"),
         (pl.col("decode_device") / pl.col("output_tokens")).alias("device_per_token"),
@@ -87,7 +92,8 @@ _COLUMNS = columns(
     tokens_per_second: 1/s: output_tokens in the window
     prefill_tokens: count: prompt tokens that were computed; null if a step does not tell them
     prefill_per_second: 1/s: prefill_tokens in the window
-    token_mean: ns: mean time between two tokens of a request: from a step that decodes to the next one
+    token_mean: ns: mean time between two tokens of a request: from a step that decodes to the next one; null
+        where drafts were verified
     token_p50: ns: median of it, without warm-up
     token_p90: ns: 90th percentile of it, without warm-up
     token_p99: ns: 99th percentile of it, without warm-up

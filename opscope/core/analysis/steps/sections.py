@@ -252,13 +252,7 @@ def _by_process(process: Ints, start: Ints, end: Ints, chosen: NDArray[np.bool_]
 
 def _phase(meaning: Meaning, names: tuple[str, ...]) -> NDArray[np.bool_]:
     """Return per reading whether it is one of these phases."""
-    return np.array(
-        [
-            reading.role == "phase" and text in names
-            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-        ],
-        bool,
-    )
+    return meaning.phases(*names)
 
 
 def run_sections(profile: Answers) -> pl.DataFrame:

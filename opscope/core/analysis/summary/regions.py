@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.ops import Ops, op_index
-from opscope.core.attribution.compiled_regions import REGION_NAMES, fused_ops
+from opscope.core.attribution.compiled_regions import fused_ops
+from opscope.core.attribution.cuda_graph_ops import compiled_regions as regions
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
@@ -38,12 +39,11 @@ def region_sums(ops: Ops) -> pl.DataFrame:
     """Return the sums from which ``compiled_regions`` is made: calls and time (ns) by region, direction,
     name, fused and source. The sums of parts of a job may be joined."""
     attribution = ops.attribution
-    readings = attribution.meaning.readings
-    called = [r.call.name if r.role == "op" and r.call is not None else "" for r in readings]
-    region = np.array([name.startswith(REGION_NAMES) for name in called], bool)
-    is_region = region[attribution.meaning.reading] & attribution.is_op
+    is_region = regions(attribution.meaning) & attribution.is_op
     if not is_region.any():
         return pl.DataFrame(schema={name: SCHEMA[name] for name in (*_KEYS, "calls", "time")})
+    readings = attribution.meaning.readings
+    called = [r.call.name if r.role == "op" and r.call is not None else "" for r in readings]
     if ops.on_device:
         launched = attribution.kernels.op.astype(np.int64)
         rows, outer = _within(ops, launched, is_region)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from opscope.core.perf.cached import WINDOW, lengths_of
+from opscope.core.perf.cached import HEAD, WINDOW, lengths_of
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     Span,
@@ -31,6 +31,10 @@ from .attention import attention_cost, live_pairs, tokens_first
 
 #: The reason for an attention whose step gives no sums.
 LENGTHS: Final = "the cached keys' lengths are data that no trace records"
+_FLAT: Final = (
+    "heads and their size are one dimension: the cost needs the size of a head, from the cache's shape or"
+    " --model-config, and the sums of the server's step"
+)
 _PAGES: Final = "which pages are read is data that no trace records"
 
 
@@ -132,7 +136,8 @@ def of_the_cache(call: OpCall) -> Cost:
     if _LAYOUT[call.name] == "absorbed" and (chosen := _keys_of_indices(call)):
         return _sparse(call, chosen)
     if lengths_of(call) is None:
-        raise CannotKnow(LENGTHS)
+        ranks = {len(tensor.shape) for tensor in tensors(call)}
+        raise CannotKnow(_FLAT if _LAYOUT[call.name] == "plain" and ranks == {2} else LENGTHS)
     return over_cache(call, _HEADS[_LAYOUT[call.name]](call))
 
 
@@ -150,14 +155,28 @@ class Heads(NamedTuple):
 
 
 def _plain(call: OpCall) -> Heads:
-    """Queries [T, H, d], new keys and values [T, Hkv, d]."""
+    """Queries [T, H, d], new keys and values [T, Hkv, d]; each may be [T, H·d]."""
     q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
-    _, heads, dim = _packed_queries(q)
-    if len(k.shape) != 3 or len(v.shape) != 3:
-        raise CannotKnow(f"the layout is not known: {list(k.shape)}")
-    (_, kv_heads, d_k), (_, _, d_v) = sizes(k), sizes(v)
+    for tensor in (q, k, v):
+        if len(tensor.shape) not in (2, 3):
+            raise CannotKnow(f"the layout is not known: {list(tensor.shape)}")
+    size = next((sizes(t)[2] for t in (q, k, *tensors(call)) if len(t.shape) == 3), None)
+    each = int_param(call, HEAD, 0) if size is None else size
+    heads, dim = _heads(q, each)
+    kv_heads, d_k = _heads(k, each)
+    d_v = product(sizes(v)[1:]) // max(kv_heads, 1)
     return Heads(heads=heads, prefill=(dim, d_v), decode=(dim, d_v), cached=kv_heads * (d_k + d_v),
                  q=q, keys=k, out=None)  # fmt: skip
+
+
+def _heads(tensor: TensorSpec, each: int) -> tuple[int, int]:
+    """Return the heads of [T, H, d] or [T, H·d] and their size, which is ``each`` for the latter."""
+    shape = sizes(tensor)
+    if len(shape) == 3:
+        return shape[1], shape[2]
+    if not each or shape[1] % each:
+        raise CannotKnow(_FLAT)
+    return shape[1] // each, each
 
 
 def _paged(call: OpCall, q: TensorSpec, k: TensorSpec, v: TensorSpec) -> Heads:

@@ -177,10 +177,21 @@ def test_tokens_are_a_second_and_apart():
 
 
 def test_tokens_of_verified_drafts_are_not_known():
-    made = [Step("execute_context_0(0)_generation_8(24)") for _ in range(5)]
-    (row,) = Profile(served(made)).serving_tokens().rows(named=True)
-    assert row["output_tokens"] is None
-    assert "accepted" in row["reason"]
+    verify, beside = (
+        "execute_context_0(0)_generation_8(24)",
+        "execute_context_1(90)_generation_8(24)",
+    )
+    for made in (
+        [Step(verify)] * 5,
+        [Step("execute_context_0(0)_generation_8(8)"), Step(beside)] * 3,
+    ):
+        profile = Profile(served(made))
+        (row,) = profile.serving_tokens().rows(named=True)
+        assert row["output_tokens"] is None
+        assert "accepted" in row["reason"]
+        # a step may give a request several tokens: its time is no time of a token
+        assert (row["token_mean"], row["token_p50"], row["token_p99"]) == (None, None, None)
+        assert "accepted" in profile.serving_costs()["reason"][0]
 
 
 def test_decode_steps_are_listed_by_batch():

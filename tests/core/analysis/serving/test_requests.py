@@ -19,7 +19,7 @@ from opscope.readers.power_samples import with_power
 from opscope.readers.request_logs import with_requests
 from tests.command import opscope as opscope_command
 from tests.draws import dear
-from tests.made_server import US, Step, served, serving
+from tests.made_server import ATTENTION, PRODUCT, US, Step, served, serving
 
 MS = 1000 * US
 UNIX = 1_790_000_000_000_000_000
@@ -132,6 +132,43 @@ def test_prefills_share_by_their_prompts_and_decodes_equally(tmp_path):
     )
     quarter = rows["p"]["device_time"] - decodes
     assert abs(rows["q"]["device_time"] - decodes - 3 * quarter) <= 3
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_a_chunk_of_a_prefill_has_its_tokens_part_of_a_mixed_step(tmp_path, tokens):
+    # new and running requests, tokens of prefill and decode: ``p`` comes in three chunks
+    plan = [
+        (2, 0, 200, 0),
+        (0, 2, 0, 2),
+        (1, 2, 2048, 2),
+        (0, 3, 2048, 2),
+        (0, 3, 2048, 2),
+        (0, 3, 0, 3),
+    ]
+    chunk = ((PRODUCT, 8 * MS), (ATTENTION, MS))
+    steps = [
+        Step(
+            f"execute_context_{new or min(fresh, 1)}({fresh})_generation_{old}({old})" if tokens
+            else f"execute_new_{new}_cached_{cached}",
+            20 * MS, tokens=fresh + old, work=chunk if fresh else ((PRODUCT, 3 * MS),),
+        )
+        for new, cached, fresh, old in plan
+    ]  # fmt: skip
+    begun = [MS + place * (20 * MS + 20 * US) for place in range(len(plan) + 1)]
+    log = [
+        *((name, begun[0] - 2, begun[0] + 10 * MS, begun[6], 100, 6) for name in ("d", "e")),
+        ("p", begun[2] - 1, begun[4] + 10 * MS, begun[6], 3 * 2048, 2),
+        ("waiting", begun[3] + 1, begun[6] + 9 * MS, begun[6] + 10 * MS, 500, 1),
+    ]
+    profile = with_log(tmp_path, served(steps), csv(log))
+    rows = {row["id"]: row for row in profile.serving_requests().rows(named=True)}
+    each = 9 * MS / 2050
+    assert abs(rows["p"]["device_time"] - (3 * 2048 * each + MS)) <= 4
+    assert abs(rows["d"]["device_time"] - (4.5 * MS + 1.5 * MS + 3 * each + MS)) <= 4
+    assert (rows["p"]["prefill_steps"], rows["p"]["decode_steps"]) == (3, 1)
+    assert rows["waiting"]["device_time"] in (0, None)
+    for name in ("device_time", "time"):
+        assert profile.serving_requests()[name].sum() == profile.serving_phases()[name].sum()
 
 
 @pytest.mark.parametrize(
@@ -335,7 +372,7 @@ def test_energy_and_cost_add_up_by_kind(tmp_path):
     assert every["energy"] == pytest.approx(energy, rel=1e-6)
     assert every["token_energy"] == pytest.approx(every["energy"] / 30)
     assert every["cost"] == pytest.approx(2.49 * every["time"] / 3.6e12, abs=1e-9)
-    assert every["million_cost"] == pytest.approx(every["cost"] / 30 * 1e6)
+    assert every["million_cost"] == pytest.approx(2.49 * every["time"] / 3.6e12 / 30 * 1e6)
 
 
 def test_steps_without_samples_have_no_energy(tmp_path):

@@ -117,6 +117,29 @@ def test_attention_outside_a_step_or_in_one_without_sums_stays_unknown():
     assert ops["matrix_flops"].to_list() == [2 * 8 * 128 * 1_000, None]
 
 
+FLAT = ("vllm::unified_attention(bf16[16,512], bf16[16,128], bf16[16,128])", ATTENTION[1])
+WRITE = (
+    "_C_cache_ops::reshape_and_cache_flash(bf16[16,2,64], bf16[16,2,64], bf16[9,16,2,64], bf16[9,16,2,64])",
+    "reshape_and_cache_flash_kernel",
+)
+
+
+@pytest.mark.parametrize("source", ["cache", "configuration", None])
+def test_heads_in_one_dimension_are_told_apart_by_the_cache_or_the_configuration(source):
+    work = [(FLAT, 100_000), *([(WRITE, 5_000)] if source == "cache" else [])]
+    trace = served([Step(sums(16, keys), work=work) for keys in (1_000, 2_000)])
+    if source == "configuration":
+        trace.origin["model_config"] = {"hidden_size": 512, "num_attention_heads": 8}
+    profile = Profile(trace)
+    ops = profile.ops().filter(pl.col("op") == "vllm::unified_attention").sort("start")
+    if source is None:
+        assert ops["flops"].to_list() == [None, None]
+        assert "size of a head" in profile.missing_costs()["why"][0]
+    else:
+        by_hand = [8 * (2 * 128 * keys + 5 * keys + 16 * 64) for keys in (1_000, 2_000)]
+        assert ops["flops"].to_list() == by_hand
+
+
 def test_decode_over_a_cache_is_bound_by_memory():
     made = [Step(sums(16, 400_000), work=((ATTENTION, 100_000),)) for _ in range(3)]
     rows = Profile(served(made)).efficiency().filter(pl.col("op").str.contains("attention"))
