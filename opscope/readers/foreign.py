@@ -74,7 +74,7 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     (
         "PaddlePaddle's profiler (paddle.profiler)",
         _paddle,
-        "record its kernels with opscope run, and name its parts with opscope.annotate",
+        "record it with opscope run and the adapter of opscope's sources (examples/opscope_paddle)",
     ),
     (
         "Horovod's timeline (HOROVOD_TIMELINE)",
@@ -278,7 +278,8 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "OpenVINO's benchmark_app",
         re.compile(rb"\A(?:layerName|\w+)?;?execStatus;layerType"),
-        f"it has totals of layers; {_RECORD}",
+        "it has totals of layers; record the run with opscope run and the adapter of opscope's sources"
+        " (examples/opscope_openvino)",
     ),
     (
         "samples of nvidia-smi or dcgmi",
