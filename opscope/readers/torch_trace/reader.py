@@ -41,6 +41,9 @@ _READ: Final = frozenset(
 )  # fmt: skip
 _BREAK: Final = "dynamo_graph_break_reason"
 _KERNELS: Final = "inductor_provenance_tracking_kernel_stack_traces"
+_NO_LINES: Final = (
+    "graphs without the lines of their kernels, which INDUCTOR_PROVENANCE=1 would write"
+)
 _BROKEN_AT: Final = re.compile(r"user code at ([^\n]{1,512}:[0-9]{1,9})")
 #: The reason, which newer versions put on the line below the traced function.
 _BECAUSE: Final = re.compile(r"Reason: (?:Encountered [^\n]{1,512}:\s*\n\s*)?([^\n]{1,512})")
@@ -98,6 +101,7 @@ class Log:
         if cached is not None:
             self.counted[f"cache of {_CACHES[cached[1]]}, {cached[2]}"] += 1
             if cached[1] == "fx_graph":
+                self.counted[_NO_LINES] += not self.kernels
                 self.graph(decode(payload, dict[str, Any]).get("key"))
         elif name == _KERNELS:
             self.graph(None)
@@ -224,7 +228,7 @@ def _trace(path: Path, log: Log) -> Trace:
             )
         )
     reasons: Counter[str] = Counter()
-    for counted, count in log.counted.most_common():
+    for counted, count in (+log.counted).most_common():
         kind = counted.partition(":")[0]
         reasons[kind] += 1
         if reasons[kind] <= _REASONS:

@@ -131,6 +131,7 @@ def test_breaks_recompilations_and_caches_are_counted_with_their_reasons(path):
         "graph breaks: Call to `torch._dynamo.graph_break()` (at /home/me/net.py:7)": 1,
         "cache of FX graphs, hit": 1,
         "cache of FX graphs, miss": 1,
+        "graphs without the lines of their kernels, which INDUCTOR_PROVENANCE=1 would write": 2,
         "us in phase: dynamo": 899,
         "us in phase: backend_compile": 600,
     }
