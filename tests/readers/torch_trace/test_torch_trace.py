@@ -168,13 +168,19 @@ def with_lines(*graphs: dict[str, list[int]]) -> str:
 
 
 def graph_runs(*graphs: tuple[str, list[str]]) -> str:
-    """A trace in which graphs call ops, one after the other."""
+    """A trace in which graphs call ops, one after the other. Without gradients the call of a graph is an op."""
     events, time = [], US + 10_000
     where = {"ph": "X", "pid": PID, "tid": PID}
     for key, ops in graphs:
         name = f"## Call CompiledFxGraph {key} ##"
         events.append(
-            {**where, "cat": "user_annotation", "name": name, "ts": time, "dur": 10 * len(ops) + 10}
+            {
+                **where,
+                "cat": "cpu_op" if key == KEYS[1] else "user_annotation",
+                "name": name,
+                "ts": time,
+                "dur": 10 * len(ops) + 10,
+            }
         )
         for number, op in enumerate(ops):
             events.append(
@@ -209,6 +215,7 @@ def test_ops_of_a_compiled_graph_have_the_lines_that_the_log_states(tmp_path, ru
     (tmp_path / "t.json").write_text(graph_runs(runs))
     ops = opscope.load([tmp_path / "t.json", tmp_path / "a.log"]).ops().sort("start")
     sources = [None if line is None else f"/home/me/net.py:{line}" for line in lines]
+    ops = ops.filter(~ops["op"].str.starts_with("## Call"))
     assert ops["source"].to_list() == sources
     both = ops.filter(ops["params"].str.contains("lines"))["params"].to_list()
     assert both == ['lines="/home/me/net.py:6, /home/me/net.py:7"'] * (6 in lines)
