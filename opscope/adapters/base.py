@@ -63,7 +63,8 @@ class Adapter(ABC):
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 
-        text = str(getattr(sys.modules[cls.module.partition(".")[0]], "__version__", ""))
+        module = sys.modules[cls.module.partition(".")[0]]
+        text = str(getattr(module, "__version__", "")).partition("-")[0]  # OpenVINO adds its build
         try:
             version = Version(text)
         except InvalidVersion:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Packages without an adapter of opscope's own, which users may look for here.
 _WITHOUT_ADAPTER = ("cupy", "executorch", "numba", "openvino", "paddle", "tinygrad", "tvm")
+#: Those with an adapter of their own package beside opscope's sources.
+_IN_EXAMPLES = ("openvino", "paddle")
 #: How to install a framework where its name alone is not enough.
 _INSTALL = {
     "mindspore": "pip install mindspore 'numpy<2' in an environment of its own",
@@ -269,6 +271,10 @@ def _adapters(program: Program) -> Iterator[Check]:
         if name not in targets:
             if version:
                 advice = "there is no adapter for it; opscope run --mode simple records its kernels"
+                if name in _IN_EXAMPLES:
+                    advice += (
+                        f"; for its ops, pip install examples/opscope_{name} of opscope's sources"
+                    )
                 yield Check(name, False, version, advice)
             continue
         if version is None and program.uses(name, installed=False):

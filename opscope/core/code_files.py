@@ -38,22 +38,10 @@ _DRIVERS: Final = re.compile(
 )
 #: Libraries of models. They identify a library's file by a path without its folder, as Kineto writes it.
 _OF_MODELS: Final = (
-    "transformers/",
-    "diffusers/",
-    "timm/",
-    "torchvision/",
-    "torchaudio/",
-    "torchtune/",
-    "trl/",
-    "peft/",
-    "accelerate/",
-    "lightning/",
-    "pytorch_lightning/",
-    "sentence_transformers/",
-    "keras_hub/",
-    "keras_nlp/",
-    "keras_cv/",
-)
+    "transformers/", "diffusers/", "timm/", "torchvision/", "torchaudio/", "torchtune/", "trl/",
+    "peft/", "accelerate/", "lightning/", "pytorch_lightning/", "sentence_transformers/",
+    "keras_hub/", "keras_nlp/", "keras_cv/",
+)  # fmt: skip
 
 #: A frame of a stack: file, line, function.
 StackFrame: TypeAlias = "tuple[str, int, str]"

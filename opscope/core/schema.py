@@ -250,6 +250,8 @@ ENGINE_KINDS: Final = ("prefill", "decode", "mixed", "verify", "draft", "idle")
 UNCLOSED: Final = '{"unclosed":true}'
 #: The phase in which a program is compiled. A space and the name of the compiled function may follow.
 COMPILE: Final = "compile"
+#: The framework of specs that have the lines (one a line) of a kernel in a graph of torch.compile.
+INDUCTOR: Final = "inductor"
 #: The phase in which a program saves its state.
 CHECKPOINT: Final = "checkpoint"
 

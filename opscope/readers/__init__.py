@@ -71,7 +71,7 @@ def open(
     match = find(location)
     if match is None:
         inside, archives = parted(location)
-        none = f"{location}: {none_in(archives)}"
+        none = "" if inside else f"{location}: {none_in(location, archives)}"
         if not unrelated:
             _refuse_runs(location, inside)
         joined = _read_all(inside, none, strict, lean, beside, unrelated)
@@ -240,10 +240,12 @@ def parted(folder: Path) -> tuple[list[Path], list[str]]:
     return paths_found, archives
 
 
-def none_in(archives: Sequence[str]) -> str:
+def none_in(folder: Path, archives: Sequence[str]) -> str:
     """Return the message about a folder that has only these archives and no trace."""
     if not archives:
-        return "a folder without traces"
+        from . import foreign  # lazy: few folders are refused
+
+        return f"a folder without traces{foreign.of_folder(folder, format_of)}"
     names = ", ".join(archives[:_NAMED])
     return f"a folder without traces, but with archives ({names}); give one alone, or unpack them"
 

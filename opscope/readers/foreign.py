@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from .errors import BadInput
+
 _RECORD: Final = "record the run with opscope run, or with torch.profiler"
 #: The first bytes of a JSON file without events that are searched for its producer.
 _LOOKED_AT: Final = 1 << 16
+#: Entries of a folder without traces that are looked at.
+_ENTRIES: Final = 64
+_UNREAD: Final = "opscope does not read it"
 #: Characters of a database's tables that a message names.
 _LISTED: Final = 200
 
@@ -74,7 +79,7 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     (
         "PaddlePaddle's profiler (paddle.profiler)",
         _paddle,
-        "record its kernels with opscope run, and name its parts with opscope.annotate",
+        "record it with opscope run and the adapter of opscope's sources (examples/opscope_paddle)",
     ),
     (
         "Horovod's timeline (HOROVOD_TIMELINE)",
@@ -193,6 +198,11 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "record the run with nsys profile, or with rocprofv3",
     ),
     (
+        "Linux perf (perf data convert)",
+        re.compile(rb'"linux-perf-json-version"'),
+        f"it has samples of the CPU; {_RECORD}",
+    ),
+    (
         "Scalene or pyinstrument",
         re.compile(rb'"root_frame"\s*:|"max_footprint_mb"\s*:'),
         f"it has samples of Python; {_RECORD}",
@@ -277,8 +287,9 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     ),
     (
         "OpenVINO's benchmark_app",
-        re.compile(rb"\A(?:layerName|\w+)?;?execStatus;layerType"),
-        f"it has totals of layers; {_RECORD}",
+        re.compile(rb"\A(?:(?:layerName|\w+)?;?execStatus;layerType|Command line parameters\r?\n-)"),
+        "it has totals of layers; record the run with opscope run and the adapter of opscope's sources"
+        " (examples/opscope_openvino)",
     ),
     (
         "samples of nvidia-smi or dcgmi",
@@ -307,10 +318,25 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "give export_memory_timeline's .json or .raw.json.gz, or the snapshot (.pickle) that it was made of",
     ),
     (
+        "Instruments (xctrace export)",
+        re.compile(rb"\A\s*<\?xml[^>]*>\s*<trace-(?:query-result|toc)"),
+        f"opscope reads nothing of Apple's GPUs; {_RECORD}",
+    ),
+    (
         "a page or a picture (HTML, SVG)",
-        re.compile(rb"\A\s*<(?:!DOCTYPE|\?xml|html|svg)", re.IGNORECASE),
+        re.compile(rb"\A\s*(?:<(?:\?xml|!--)[^>]*>\s*){0,4}<(?:!DOCTYPE|html|svg)", re.IGNORECASE),
         "a download that failed is one too: give the trace itself",
     ),
+    (
+        "Intel's VTune (vtune -report)",
+        re.compile(rb'\A(?:\xef\xbb\xbf)?"?(?:Function|Computing Task|Task Type|Module)"?[,;\t|][^\n]{0,400}'
+                   rb'(?:CPU Time|Clockticks|:Total Time)'),
+        f"it has totals of functions; {_RECORD}",
+    ),
+    ("AMD uProf", re.compile(rb"\A(?:\xef\xbb\xbf)?\"?AMD ?uProf"), f"it has samples of the CPU; {_RECORD}"),
+    ("Austin", re.compile(rb"\A(?:MOJ|# austin: )"), f"it has samples of Python; {_RECORD}"),
+    ("Java's Flight Recorder", re.compile(rb"\AFLR\0"), f"it is of a Java program; {_RECORD}"),
+    ("an XML file", re.compile(rb"\A\s*<\?xml"), "give the trace itself"),
     ("memray", re.compile(rb"\Amemray"), f"it has allocations of Python; {_RECORD}"),
     ("a Parquet file", re.compile(rb"\APAR1"), "give the folder of the profile that it belongs to"),
     ("an HDF5 file", re.compile(rb"\A\x89HDF\r\n"), _RECORD),
@@ -342,6 +368,12 @@ _DATABASES: Final = (
     ),
 )
 
+#: Producers of folders, by a file in them.
+_FOLDERS: Final = (
+    ("Instruments", re.compile(r"form\.template"), "opscope reads nothing of Apple's GPUs"),
+    ("Intel's VTune", re.compile(r".*\.vtune"), "it has samples of the CPU"),
+)
+
 
 def of_events(events: Events) -> str | None:
     """Return the message about a file in Chrome's format whose producer is known and not supported."""
@@ -361,6 +393,22 @@ def of_json(text: bytes) -> str | None:
 def of_bytes(head: bytes, name: str) -> str | None:
     """Return the message about the file ``name``, which is not JSON, if its producer is known."""
     return _matching(_BYTES, head)
+
+
+def of_folder(folder: Path, look: Callable[[Path], object]) -> str:
+    """Return the end of the message about a folder without traces: whose it is, or whose a file in it is, by
+    what ``look`` raises of that."""
+    entries = sorted(folder.iterdir())[:_ENTRIES]
+    for producer, pattern, advice in _FOLDERS:
+        if any(pattern.fullmatch(entry.name) for entry in entries):
+            return f": {_say(producer, f'{advice}; {_RECORD}')}"
+    for entry in entries:
+        try:
+            look(entry)
+        except BadInput as error:
+            if _UNREAD in error.what:
+                return f"; in it {entry.name}: {error.what}"
+    return ""
 
 
 def of_database(path: Path) -> str:
@@ -387,4 +435,4 @@ def _matching(producers: tuple[tuple[str, re.Pattern[bytes], str], ...], text: b
 
 
 def _say(producer: str, advice: str) -> str:
-    return f"{producer}: opscope does not read it; {advice}"
+    return f"{producer}: {_UNREAD}; {advice}"

@@ -73,7 +73,7 @@ def sources(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
         if not is_url(text) and os.path.isdir(text) and readers.format_of(text) == "folder":
             inside, archives = readers.parted(Path(text))
             if not inside:
-                raise BadInput(text, readers.none_in(archives))
+                raise BadInput(text, readers.none_in(Path(text), archives))
             found += map(os.fspath, inside)
         elif not is_url(text) and containers.split(Path(text)) is not None:
             reason = "a partial is of a file, not of a member of an archive: unpack the archive"

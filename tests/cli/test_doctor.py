@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from opscope.backends import known as known_backends
 from opscope.cli import doctor, doctor_backends, doctor_roofs, start
 from opscope.core.capture import hardware, process
 from opscope.core.perf.devices import identify
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture
@@ -54,6 +57,8 @@ def test_a_framework_without_an_adapter_has_its_mode(name, monkeypatch):
     (check,) = (check for check in doctor._adapters(doctor.Program()) if check.what == name)
     assert (check.works, check.found) == (False, "1.2")
     assert "opscope run --mode simple" in check.advice
+    offered = f"pip install examples/opscope_{name}" in check.advice
+    assert offered == (EXAMPLES / f"opscope_{name}").is_dir()
 
 
 class Driver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -120,10 +121,16 @@ assert window["ended"] is None
     assert "illegal memory access" in done.stderr
 
 
-def test_ours_writes_nothing_to_the_programs_stderr(tmp_path: Path) -> None:
-    done = run('session.start(ours("one"))\ntorch.ones(3) + 1\nsession.stop()\n', tmp_path)
+def errors(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """The errors on a program's stderr, without times and process ids."""
     assert done.returncode == 0, done.stderr
-    assert "ERROR" not in done.stderr
+    return {re.sub(r"\d+", "#", line) for line in done.stderr.splitlines() if "ERROR" in line}
+
+
+def test_ours_writes_nothing_to_the_programs_stderr(tmp_path: Path) -> None:
+    """Nothing but what PyTorch's profiler alone writes: without a GPU, Kineto of 2.15 has an error to tell."""
+    ours = errors(run('session.start(ours("one"))\ntorch.ones(3) + 1\nsession.stop()\n', tmp_path))
+    assert not ours or ours <= errors(run("with on_cpu():\n    torch.ones(3) + 1\n", tmp_path))
 
 
 def test_a_profiler_of_pytorch_is_stopped_on_the_thread_that_began_it_or_not_at_all(

@@ -48,6 +48,8 @@ class Autotuner:
             self._bench(*args, config=config, **kwargs)
         return self.fn.run(*args, **self.configs[-1], **kwargs)
 """
+#: What ``TRITON_INTERPRET=1`` makes of a kernel instead.
+INTERPRETER = JIT.replace("JITFunction", "InterpretedFunction")
 
 
 def module(name: str, text: str) -> ModuleType:
@@ -60,9 +62,10 @@ def module(name: str, text: str) -> ModuleType:
 
 @pytest.fixture
 def triton(monkeypatch):
-    """Triton's two modules, and a kernel of the user's."""
+    """Triton's three modules, and a kernel of the user's."""
     found = {name: module(name, text) for name, text in
-             (("triton.runtime.jit", JIT), ("triton.runtime.autotuner", AUTOTUNER))}  # fmt: skip
+             (("triton.runtime.jit", JIT), ("triton.runtime.autotuner", AUTOTUNER),
+              ("triton.runtime.interpreter", INTERPRETER))}  # fmt: skip
     for name, made in found.items():
         monkeypatch.setitem(sys.modules, name, made)
     return found
@@ -72,8 +75,11 @@ def axpy(x, y, out, n, a, BLOCK):
     out.copy_(x * a + y)
 
 
-def test_a_launch_is_an_op_with_its_tensors_numbers_and_line(watched, triton):
-    jit = triton["triton.runtime.jit"].JITFunction
+@pytest.mark.parametrize(
+    ("name", "kind"), [("jit", "JITFunction"), ("interpreter", "InterpretedFunction")]
+)
+def test_a_launch_is_an_op_with_its_tensors_numbers_and_line(watched, triton, name, kind):
+    jit = getattr(triton[f"triton.runtime.{name}"], kind)
     before = jit.run
     emitter = watched.install()
     kernel = jit(axpy)

@@ -127,6 +127,7 @@ JSON = {
     "OpenTelemetry": {"resourceSpans": [{"scopeSpans": []}]},
     "Zipkin": [{"traceId": "a", "id": "b", "timestamp": 1}],
     "V8": {"nodes": [{"id": 1, "callFrame": {}}], "timeDeltas": [1]},
+    "Linux perf": {"linux-perf-json-version": 1, "headers": {}, "samples": []},
     "TVM": {"calls": [{"Name": {"string": "add"}, "Duration (us)": {"microseconds": 3.0}}]},
 }
 
@@ -172,6 +173,16 @@ BYTES = {
     "Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 1\n",
     "a picture of PyTorch's memory": b"<html>\n<head><meta charset=\"utf-8\" /><title>GPU Memory Timeline HTML</title>",
     "a picture of PyTorch's memory (": b"<html>\n<head>\n</head>\n<body>\n<script type=\"module\">\nimport {add_local_files} from",
+    "OpenVINO's": b"Command line parameters\n-m;net.xml\n-d;CPU\n\nConfiguration setup\ntopology;Model1\n",
+    "Instruments": b"<?xml version=\"1.0\"?>\n<trace-query-result>\n<node xpath='//trace-toc[1]'>",
+    "VTune": b"Function,CPU Time,CPU Time:Effective Time,Module\nsgemm,1.0,1.0,libmkl.so\n",
+    "VTune (": b"Computing Task\tWork Size:Global\tComputing Task:Total Time\ngemm\t1024\t0.2\n",
+    "AMD uProf": b"AMDuProf Profile Report\nVersion,4.2.850\n",
+    "Austin": b"# austin: 3.6.0\n# interval: 100\nP1;T1;a.py:f:1 100\n",
+    "Austin (": b"MOJ\x03\x01" + bytes(20),
+    "Java": b"FLR\0\0\x02" + bytes(60),
+    "an XML file": b'<?xml version="1.0"?>\n<net name="Model0" version="11">',
+    "SVG": b'<?xml version="1.0" standalone="no"?><!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN">',
     "HTML": b"\n<!DOCTYPE html>\n<html><body>404</body></html>",
 }  # fmt: skip
 
@@ -183,6 +194,22 @@ def test_bytes_of_another_producer_are_refused_by_its_name(tmp_path, producer):
     with pytest.raises(BadInput, match="opscope does not read it") as error:
         readers.open(path)
     assert producer.removesuffix(" (") in error.value.what
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("form.template", b"bplist00", "Instruments: opscope does not read it"),
+        ("r000hs.vtune", b"", "Intel's VTune: opscope does not read it"),
+        ("report.csv", BYTES["OpenVINO"], "in it report.csv: OpenVINO's benchmark_app: opscope does not read it"),
+    ],
+)  # fmt: skip
+def test_a_folder_of_another_producer_is_refused_by_its_name(tmp_path, name, data, says):
+    (tmp_path / "other.log").write_text("a line\n")
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(BadInput, match="a folder without traces") as error:
+        readers.open(tmp_path)
+    assert says in str(error.value)
 
 
 DATABASES = {

@@ -29,6 +29,8 @@ from .state import Threads
 
 _JIT: Final = "triton.runtime.jit"
 _AUTOTUNER: Final = "triton.runtime.autotuner"
+#: With ``TRITON_INTERPRET=1``: it runs the function itself, block by block.
+_INTERPRETER: Final = "triton.runtime.interpreter"
 _TRITON: Final = "triton."
 _node = torch._C._current_autograd_node
 _grad_enabled = torch.is_grad_enabled
@@ -68,7 +70,7 @@ class TritonKernels:
     def install(self) -> None:
         """Patch, as soon as Triton is imported and something listens."""
         self._installed = True
-        for name in (_JIT, _AUTOTUNER):
+        for name in (_JIT, _AUTOTUNER, _INTERPRETER):
             when_imported(name, self._imported)
 
     def uninstall(self) -> None:
@@ -86,6 +88,7 @@ class TritonKernels:
             return
         for module, name, method, make in (
             (_JIT, "JITFunction", "run", self._running),
+            (_INTERPRETER, "InterpretedFunction", "run", self._running),
             (_AUTOTUNER, "Autotuner", "_bench", _trying),
         ):
             owner = getattr(sys.modules.get(module), name, None)

@@ -142,9 +142,11 @@ def _explain_nodes(state: Known) -> Known:
     if not marked and not state.trace.has("specs"):
         return state
     # lazy: only traces of prepared graphs have specs
+    from opscope.core.attribution.compiled_regions import with_lines
     from opscope.core.attribution.named_ranges import merge_specs
 
     meaning, notes = merge_specs(state.trace, state.meaning)
+    meaning = with_lines(state.trace, meaning)
     return replace(state, meaning=meaning, notes=state.notes + notes)
 
 

@@ -245,6 +245,20 @@ class Emitter:
                 log(RECORD.pack(PAYLOAD, seq | fwd_thread << SEQ_BITS))
             log(TWO_RECORDS.pack(prepared.id, start, pop_code(self._number), end))
 
+    def pop_past(self, complete: Prepared | None, end: int) -> None:
+        """Pop a range that was over at ``end`` (perf_counter_ns), after ``past`` for ranges within it.
+
+        For an NVTX tool it ends now.
+        """
+        recorder = self._recorder
+        if recorder is None or self._nvtx is not None or not hasattr(recorder.local, "log"):
+            self.pop(complete)
+            return
+        code = pop_code(self._number) if complete is None else complete_code(complete.id)
+        recorder.local.log(RECORD.pack(code, end))
+        if end >= recorder.deadline:
+            recorder.flush()
+
     def push_numbered(self, word: str, number: int, category: str) -> None:
         """Push a range with the text ``word number``, such as a step's.
 

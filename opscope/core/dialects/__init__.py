@@ -45,19 +45,9 @@ OPTIMIZERS: Final = frozenset(
 )  # fmt: skip
 
 Role = Literal[
-    "op",
-    "layer",
-    "step",
-    "phase",
-    "user",
-    "source",
-    "spec",
-    "result",
-    "graph",
-    "note",
-    "loader",
+    "op", "layer", "step", "phase", "user", "source", "spec", "result", "graph", "note", "loader",
     "read",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

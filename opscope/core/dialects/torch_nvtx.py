@@ -34,33 +34,11 @@ _TAIL: Final = r", input_op_ids = \[[^\]]*\]$"
 _LIMIT: Final = 64 * 1024
 _MAX_ARGS: Final = 4096
 
-_NAMESPACES: Final = frozenset(
-    [
-        "aten",
-        "prim",
-        "prims",
-        "prims_ops",
-        "rngprims",
-        "c10d",
-        "c10d_functional",
-        "_c10d_functional",
-        "quantized",
-        "mkldnn",
-        "mkl",
-        "onednn",
-        "torchvision",
-        "torchaudio",
-        "fbgemm",
-        "inductor",
-        "sparse",
-        "nccl",
-        "gloo",
-        "ucc",
-        "mpi",
-        "xla",
-        "symm_mem",
-    ]
-)
+_NAMESPACES: Final = frozenset((
+    "aten", "prim", "prims", "prims_ops", "rngprims", "c10d", "c10d_functional", "_c10d_functional",
+    "quantized", "mkldnn", "mkl", "onednn", "torchvision", "torchaudio", "fbgemm", "inductor",
+    "sparse", "nccl", "gloo", "ucc", "mpi", "xla", "symm_mem",
+))  # fmt: skip
 _PROPER: Final = re.compile(r"[A-Za-z_][\w]*(?:::?[A-Za-z_][\w]*)*(?:\.\w+)*\Z", re.ASCII)
 _BACKWARD: Final = re.compile(r"(\w+?)Backward(\d*)\Z")
 _EVALUATE: Final = "autograd::engine::evaluate_function: "

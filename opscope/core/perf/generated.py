@@ -12,31 +12,16 @@ from typing import Final
 
 from opscope.core.schema import OpCall
 
-from .registry import CannotKnow, Cost, lookup
+from .registry import CannotKnow, Cost, lookup, words
 from .shapes import NO_SHAPES, cost, distinct_tensors
 
 _POINTWISE: Final = re.compile(r"^triton_poi_fused_(?P<ops>\w*?)_?\d+\Z")
 #: Ops that read all of their input, and write each element of their result once.
 _WHOLE: Final = frozenset(
-    [
-        "_to_copy",
-        "clone",
-        "copy",
-        "copy_",
-        "constant_pad_nd",
-        "cat",
-        "stack",
-        "permute",
-        "transpose",
-        "t",
-        "view",
-        "reshape",
-        "unsqueeze",
-        "squeeze",
-        "expand",
-        "contiguous",
-        "_unsafe_view",
-    ]
+    words("""
+    _to_copy clone copy copy_ constant_pad_nd cat stack permute transpose t view reshape unsqueeze
+    squeeze expand contiguous _unsafe_view
+    """)
 )
 #: Families of ops that no pointwise kernel contains: in a name, they only show where the result goes.
 _OTHERS: Final = ("gemm", "attention", "conv")

@@ -266,7 +266,7 @@ _RULES: Final = (
         r"|op_generic_tensor",
         r"op_tensor|SubTensorOp|scalePacked|triton_for_|epilogue::impl|Op\dTensor|Op\dDTensor"
         r"|where_kernel|arange|add_kernel|mul_kernel|_and_mul|bias_(?:add|act)",
-        r"^(?:loop|input|wrapped)_\w*fusion|^wrapped_|^cpp_fused_|convert_|nvfuser_pointwise",
+        r"^(?:loop|input|wrapped)_\w*fusion|^wrapped_|(?:^|_)cpp_fused_|convert_|nvfuser_pointwise",
     ),
 )
 _FUSED_NORM: Final = re.compile(r"^triton_(?:red|per)_\w*?(?:norm|softmax|var_mean)")

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from opscope.core.schema import COMPILE
+from opscope.core.schema import COMPILE, INDUCTOR
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.kineto.json_events import read_blocks
@@ -41,6 +41,9 @@ _READ: Final = frozenset(
 )  # fmt: skip
 _BREAK: Final = "dynamo_graph_break_reason"
 _KERNELS: Final = "inductor_provenance_tracking_kernel_stack_traces"
+_NO_LINES: Final = (
+    "graphs without the lines of their kernels, which INDUCTOR_PROVENANCE=1 would write"
+)
 _BROKEN_AT: Final = re.compile(r"user code at ([^\n]{1,512}:[0-9]{1,9})")
 #: The reason, which newer versions put on the line below the traced function.
 _BECAUSE: Final = re.compile(r"Reason: (?:Encountered [^\n]{1,512}:\s*\n\s*)?([^\n]{1,512})")
@@ -55,6 +58,7 @@ _KEPT: Final = (
     "triton_compile_time_us", "inductor_fx_local_cache_hit_count", "inductor_fx_local_cache_miss_count",
     "aotautograd_local_cache_hit_count", "aotautograd_local_cache_miss_count",
 )  # fmt: skip
+_SPEC: Final = {"graph": pl.String, "key": pl.String, "text": pl.String}
 _RANGE: Final = {
     "start": pl.Int64, "end": pl.Int64, "domain": pl.String, "category": pl.String, "text": pl.String,
     "attrs": pl.String, "kind": pl.String,
@@ -71,6 +75,9 @@ class Log:
     ranks: set[int] = field(default_factory=set)
     #: Begin (ns) of open phases, by name and compilation.
     opened: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    #: The lines of the kernels of the graph whose key comes next; and those of all graphs, as specs.
+    kernels: dict[str, list[str]] = field(default_factory=dict)
+    specs: list[dict[str, object]] = field(default_factory=list)
     lost: int = 0
 
     def take(self, kind: str, record: bytes, begin: int) -> None:
@@ -93,8 +100,12 @@ class Log:
         cached = _CACHE.fullmatch(name)
         if cached is not None:
             self.counted[f"cache of {_CACHES[cached[1]]}, {cached[2]}"] += 1
+            if cached[1] == "fx_graph":
+                self.counted[_NO_LINES] += not self.kernels
+                self.graph(decode(payload, dict[str, Any]).get("key"))
         elif name == _KERNELS:
-            self._kernels(payload)
+            self.graph(None)
+            self.kernels = decode(payload, dict[str, list[str]])
         elif name == _BREAK:
             text = payload.decode("utf-8", "replace")
             at, because = _BROKEN_AT.search(text), _BECAUSE.search(text)
@@ -102,14 +113,19 @@ class Log:
             where = f" (at {at[1]})" if at else ""
             self.counted[f"graph breaks: {said.strip()[:_TEXT]}{where}"] += 1
 
-    def _kernels(self, payload: bytes) -> None:
-        """Take the lines of each generated kernel, which are there with ``INDUCTOR_PROVENANCE=1``."""
-        for kernel, stacks in decode(payload, dict[str, list[str]]).items():
-            lines = [_LINE.findall(stack)[-1:] for stack in stacks]
-            places = dict.fromkeys(f"{file}:{line}" for pairs in lines for file, line in pairs)
+    def graph(self, key: object) -> None:
+        """Keep the lines of a graph's kernels, which are there with ``INDUCTOR_PROVENANCE=1``.
+
+        ``key`` names the graph in a trace: None for one that is not in the cache.
+        """
+        for kernel, stacks in self.kernels.items():
+            lines = {(file, int(n)) for text in stacks for file, n in _LINE.findall(text)[-1:]}
+            places = [f"{file}:{line}" for file, line in sorted(lines)]
+            named = kernel.partition(":")[0]
             if places:
-                named = kernel.partition(":")[0]
                 self.counted[f"lines of kernels: {named} of {', '.join(places)}"[:_TEXT]] = 1
+            self.specs.append({"graph": str(key), "key": named, "text": "\n".join(places)})
+        self.kernels = {}
 
     def _compilation(self, kind: str, about: Mapping[str, Any]) -> None:
         """Take the metrics of a compilation: a frame's, or that of its backward pass."""
@@ -182,6 +198,7 @@ def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
             log.take(head[2].decode(), record, head.end())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             log.lost += 1
+    log.graph(None)
     return _trace(path, log)
 
 
@@ -211,7 +228,7 @@ def _trace(path: Path, log: Log) -> Trace:
             )
         )
     reasons: Counter[str] = Counter()
-    for counted, count in log.counted.most_common():
+    for counted, count in (+log.counted).most_common():
         kind = counted.partition(":")[0]
         reasons[kind] += 1
         if reasons[kind] <= _REASONS:
@@ -237,6 +254,9 @@ def _trace(path: Path, log: Log) -> Trace:
         ).with_columns(process=pl.lit(0, pl.Int32)),
         "ranges": ranges.with_row_index("id").with_columns(**process),
     }
+    if log.specs:
+        specs = frame_of(log.specs, _SPEC, notes, "specs")
+        tables["specs"] = specs.with_columns(process=process["process"], framework=pl.lit(INDUCTOR))
     origin = {"format": "torch_trace", "tool": "PyTorch's log of torch.compile (TORCH_TRACE)",
               "version": None, "paths": [str(path)]}  # fmt: skip
     trace = sound_trace(tables, origin)

@@ -45,6 +45,23 @@ def test_on_the_cpu_what_the_code_calls_and_what_is_left(trace_of):
     assert types[REGION] == "compiled"
 
 
+def test_a_region_within_a_region_is_no_op_that_hides_what_its_code_calls(trace_of):
+    kineto = [
+        {**ran(text, start, end), "domain": "kineto", "category": None}
+        for text, start, end in (
+            (f'"{REGION}"()', 0, 100), ("CompiledFunction()", 10, 90),
+            ("aten::addmm(f32[2], f32[2,2], f32[2,2])", 20, 50), ("aten::copy_()", 30, 40),
+            ("graph_0_cpp_fused_mul_relu_0()", 60, 80),
+        )
+    ]  # fmt: skip
+    assert rows(Profile(trace_of(ranges=kineto))) == [
+        (REGION, "forward", "CompiledFunction", None, 1, 30, 0.3),
+        (REGION, "forward", "aten::addmm", None, 1, 30, 0.3),
+        (REGION, "forward", REGION, None, 1, 20, 0.2),
+        (REGION, "forward", "graph_0_cpp_fused_mul_relu_0", "mul_relu", 1, 20, 0.2),
+    ]
+
+
 def test_on_a_gpu_the_kernels_by_the_outermost_region(trace_of):
     place = {"process": 0, "thread": 1}
     launches = [

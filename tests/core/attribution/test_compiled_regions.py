@@ -16,6 +16,7 @@ from opscope.profile import Profile
         ("triton_poi_fused_0", None),
         ("triton_red_fused_native_layer_norm_12", "native_layer_norm"),
         ("triton_per_fused_add_native_layer_norm_3", "add_native_layer_norm"),
+        ("graph_12_cpp_fused_mul_relu_sin_0", "mul_relu_sin"),
         ("ampere_sgemm_128x64_tn", None),
         ("my_triton_poi_fused_add_0", None),
     ],

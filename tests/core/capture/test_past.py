@@ -32,3 +32,23 @@ def test_a_range_of_the_past_has_its_times_its_call_and_its_pair(tmp_path):
     assert gradient[3] - gradient[2] == end - start
     assert gradient[4:] == forward[4:] == (7, 1)
     assert alone[4:] == (None, None)
+
+
+def test_a_pop_of_the_past_ends_a_range_after_those_within_it_and_before_what_came_then(tmp_path):
+    path = tmp_path / "run.opscope"
+    with opscope.capture(path, backend="recorder"):
+        emitter = session.emitter("made")
+        emitter.push(emitter.prepare(OpCall("run"), "forward"))
+        start, end = perf_counter_ns(), perf_counter_ns() + 1
+        emitter.past(emitter.prepare(OpCall("node"), "forward"), start, end)
+        complete = emitter.prepare(OpCall("run", (), (TensorSpec("f32", (2,)),)), "forward")
+        emitter.pop_past(complete, end)
+        after = perf_counter_ns()
+    ops = opscope.load(path).ops()
+    run, node = ops.sort("depth").select("op", "outputs", "start", "end", "parent_id").rows()
+    assert run[:2] == ("run", "f32[2]")
+    assert node[0] == "node"
+    assert node[3] == run[3]
+    assert node[3] - node[2] == end - start
+    assert node[4] is not None
+    assert after >= end

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import opscope
@@ -199,6 +200,68 @@ def test_computing_and_communication_are_those_of_ascends_own_step_trace(path):
         == (40_000, 40_000)
     )
     assert row["overlap_time"] == 2 * 10_000
+
+
+def length(spans: list[tuple[int, int]]) -> int:
+    """The time in which at least one of the spans is open."""
+    total, last = 0, 0
+    for start, end in sorted(spans):
+        total += max(0, end - max(start, last))
+        last = max(last, end)
+    return total
+
+
+def steps_of_ascend(path: Path) -> list[tuple[str, int, int]]:
+    """(step, computing, communication) in ns, by the rules of ``StepInfoDbParser`` and ``TraceStepTimeDbParser``.
+
+    A step's tasks are those that CANN launched within it, whenever they ran; its collectives are those that began
+    between the first and the last of these tasks, or before the step ended on the host.
+    """
+    rows = []
+    with closing(sqlite3.connect(path)) as database:
+        ask = database.execute
+        steps = ask(
+            "SELECT value, CAST(startNs AS INTEGER), CAST(endNs AS INTEGER) FROM PYTORCH_API"
+            " JOIN STRING_IDS ON id = name WHERE value LIKE 'ProfilerStep#%' ORDER BY 2"
+        )
+        for name, begin, end in steps.fetchall():
+            tasks = ask(
+                "SELECT t.startNs, t.endNs, globalTaskId IN (SELECT globalTaskId FROM COMPUTE_TASK_INFO) FROM TASK t"
+                " JOIN CANN_API a USING (connectionId) WHERE a.startNs >= ? AND a.endNs <= ? AND a.type = 10000",
+                (begin, end),
+            ).fetchall()
+            since, until = min(t[0] for t in tasks), max(end, *(t[1] for t in tasks))
+            talked = ask(
+                "SELECT startNs, endNs FROM COMMUNICATION_OP WHERE startNs >= ? AND startNs < ?",
+                (since, until),
+            ).fetchall()
+            computed = [(t[0], t[1]) for t in tasks if t[2]]
+            rows.append((name.partition("#")[2], length(computed), length(talked)))
+    return rows
+
+
+@pytest.mark.parametrize("late", [0, 70_000])
+def test_each_step_s_computing_and_communication_are_ascend_s(tmp_path, late):
+    """Also where the device runs behind, and a step's tasks run within the next step of the host."""
+    all_of = made()
+    for table, first in (("TASK", 0), ("COMMUNICATION_OP", 1)):
+        all_of.rows[table] = [
+            (*row[:first], row[first] + late, row[first + 1] + late, *row[first + 2 :])
+            for row in all_of.rows[table]
+        ]
+    all_of.kernel("aclnnAdd", late + 135_000, late + 155_000, 11)  # beside the product of step 1
+    path = all_of.write(tmp_path / "ascend_pytorch_profiler_3.db")
+    kernels = opscope.load(path).kernels().with_columns(end=pl.col("start") + pl.col("duration"))
+    ours = []
+    for step in (0, 1):
+        mine = kernels.filter(pl.col("step") == step)
+        collective = mine["name"].cast(str).str.starts_with("hcom_")
+        spans = [
+            mine.filter(is_one).select("start", "end").rows()
+            for is_one in (~collective, collective)
+        ]
+        ours.append((str(step), *map(length, spans)))
+    assert ours == steps_of_ascend(path) == [("0", 20_000, 20_000), ("1", 25_000, 20_000)]
 
 
 def test_waits_copies_memory_and_who_ran_are_read(path):

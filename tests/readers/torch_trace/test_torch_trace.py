@@ -131,6 +131,7 @@ def test_breaks_recompilations_and_caches_are_counted_with_their_reasons(path):
         "graph breaks: Call to `torch._dynamo.graph_break()` (at /home/me/net.py:7)": 1,
         "cache of FX graphs, hit": 1,
         "cache of FX graphs, miss": 1,
+        "graphs without the lines of their kernels, which INDUCTOR_PROVENANCE=1 would write": 2,
         "us in phase: dynamo": 899,
         "us in phase: backend_compile": 600,
     }
@@ -149,6 +150,75 @@ def test_the_lines_of_generated_kernels_are_said_where_the_log_has_them(tmp_path
     assert told == [
         "lines of kernels: triton_poi_fused_add_relu_0 of /home/me/net.py:6, /home/me/net.py:7"
     ]
+
+
+KEYS = ("fw2jqdbgahvrkp", "fpokvqdlps2cme")
+
+
+def with_lines(*graphs: dict[str, list[int]]) -> str:
+    """The records of graphs with the lines of their kernels, then the graph's key, as PyTorch writes them."""
+    stack = '  File "/home/me/train.py", line 40, in <module>\n    net(x)\n  File "/home/me/net.py", line {}, in f\n    y'
+    name = {"name": "inductor_provenance_tracking_kernel_stack_traces", "encoding": "json"}
+    cached = {"name": "fx_graph_cache_miss", "encoding": "json"}
+    return "".join(
+        record("artifact", name, json.dumps({kernel: [stack.format(n) for n in lines] for kernel, lines in graph.items()}))
+        + record("artifact", cached, json.dumps({"key": key, "components": []}))
+        for key, graph in zip(KEYS, graphs, strict=False)
+    )  # fmt: skip
+
+
+def graph_runs(*graphs: tuple[str, list[str]]) -> str:
+    """A trace in which graphs call ops, one after the other. Without gradients the call of a graph is an op."""
+    events, time = [], US + 10_000
+    where = {"ph": "X", "pid": PID, "tid": PID}
+    for key, ops in graphs:
+        name = f"## Call CompiledFxGraph {key} ##"
+        events.append(
+            {
+                **where,
+                "cat": "cpu_op" if key == KEYS[1] else "user_annotation",
+                "name": name,
+                "ts": time,
+                "dur": 10 * len(ops) + 10,
+            }
+        )
+        for number, op in enumerate(ops):
+            events.append(
+                {**where, "cat": "cpu_op", "name": op, "ts": time + 10 * number + 5, "dur": 5}
+            )
+        time += 1000
+    known = {"schemaVersion": 1, "deviceProperties": [], "baseTimeNanoseconds": 0}
+    return json.dumps({**known, "traceEvents": events})
+
+
+@pytest.mark.parametrize(
+    ("runs", "lines"),
+    [
+        # a kernel's name is that of another kernel in another graph, and its graph says which it is
+        ((KEYS[0], ["graph_0_cpp_fused_add_0"]), [6]),
+        ((KEYS[1], ["cpp_fused_add_0", "aten::mm"]), [8, 9]),
+        # calls of one name have the lines of the calls in the code, in order
+        ((KEYS[0], ["aten::addmm", "aten::relu", "aten::addmm"]), [3, None, 4]),
+        # a graph that ran another number of them: nothing says which
+        ((KEYS[0], ["aten::addmm"]), [None]),
+        (("another", ["cpp_fused_add_0"]), [None]),
+    ],
+)
+def test_ops_of_a_compiled_graph_have_the_lines_that_the_log_states(tmp_path, runs, lines):
+    first = {
+        "extern_kernels.addmm:1": [3],
+        "cpp_fused_add_0:2": [7, 6],
+        "extern_kernels.addmm:3": [4],
+    }
+    second = {"cpp_fused_add_0:1": [8], "extern_kernels.mm:2": [9]}
+    (tmp_path / "a.log").write_text(log() + with_lines(first, second))
+    (tmp_path / "t.json").write_text(graph_runs(runs))
+    ops = opscope.load([tmp_path / "t.json", tmp_path / "a.log"]).ops().sort("start")
+    sources = [None if line is None else f"/home/me/net.py:{line}" for line in lines]
+    ops = ops.filter(~ops["op"].str.starts_with("## Call"))
+    assert ops["source"].to_list() == sources
+    both = ops.filter(ops["params"].str.contains("lines"))["params"].to_list()
+    assert both == ['lines="/home/me/net.py:6, /home/me/net.py:7"'] * (6 in lines)
 
 
 def test_advice_names_the_break_and_what_was_compiled_again(path):

@@ -32,27 +32,12 @@ EXPLAINS: Final[Mapping[str, Sequence[str]]] = {
 }
 #: Detectors whose findings are never sure, so that they stand in the diagnosis only with a cause that they
 #: explain: of low confidence, or without an estimate and an edit that could give one.
-NEVER_SURE: Final = frozenset(
-    (
-        "batch_size",
-        "cpu_decoding",
-        "cudnn_benchmark",
-        "data_parallel",
-        "ddp_without_nccl",
-        "fp32_under_autocast",
-        "graph_breaks",
-        "host_bound",
-        "iteration_range",
-        "no_fusion",
-        "no_iterations",
-        "no_ranges",
-        "padding",
-        "slow_gemms",
-        "underutilized_gpu",
-        "uneven_experts",
-        "warm_up",
-    )
-)
+NEVER_SURE: Final = frozenset((
+    "batch_size", "cpu_decoding", "cudnn_benchmark", "data_parallel", "ddp_without_nccl",
+    "fp32_under_autocast", "graph_breaks", "host_bound", "iteration_range", "no_fusion",
+    "no_iterations", "no_ranges", "padding", "slow_gemms", "underutilized_gpu", "uneven_experts",
+    "warm_up",
+))  # fmt: skip
 #: Detectors whose findings may put all other figures in doubt, which the first row of the diagnosis says too.
 DOUBTING: Final = frozenset({"starved"})
 #: Detectors that look at no kernel's duration, and so can tell where these are not known.

@@ -23,22 +23,9 @@ from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import range_ids
 
 _ABOUT: Final = (
-    "call_start",
-    "call_end",
-    "op_id",
-    "op",
-    "op_type",
-    "direction",
-    "seq",
-    "layer",
-    "step",
-    "source",
-    "range",
-    "inputs",
-    "outputs",
-    "dtypes",
-    "params",
-)
+    "call_start", "call_end", "op_id", "op", "op_type", "direction", "seq", "layer", "step",
+    "source", "range", "inputs", "outputs", "dtypes", "params",
+)  # fmt: skip
 _WHERE: Final = ("process", "device", "context", "stream", "start", "end", "duration")
 #: The columns of ``kernels_frame``, in order.
 KERNEL_COLUMNS: Final = (

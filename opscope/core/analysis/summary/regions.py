@@ -54,14 +54,17 @@ def region_sums(ops: Ops) -> pl.DataFrame:
     else:
         rows, outer = _within(ops, ops.rows, is_region)
         op_of_launch = ops.rows[rows]
-        # the ops that the region's code calls directly, and the regions themselves
-        direct = (op_of_launch == outer) | (at(attribution.parent, op_of_launch) == outer)
-        op_of_launch, outer = op_of_launch[direct], outer[direct]
+        # what a region's code calls directly, and the regions themselves; PyTorch nests several for one graph
+        region_itself = is_region[op_of_launch]
+        direct = region_itself | at(is_region, at(attribution.parent, op_of_launch), False)
+        op_of_launch, outer, region_itself = (
+            x[direct] for x in (op_of_launch, outer, region_itself)
+        )
         own = np.full(len(attribution.is_op), 0, np.int64)
         own[ops.times.rows] = ops.times.self_time
         ranges = attribution.trace["ranges"]
         length = (ranges["end"] - ranges["start"]).gather(op_of_launch).to_numpy()
-        time = pl.Series(np.where(op_of_launch == outer, own[op_of_launch], length))
+        time = pl.Series(np.where(region_itself, own[op_of_launch], length))
         name = spread("name", called, at(attribution.meaning.reading, op_of_launch))
     outer = _of_forward(ops, outer, is_region)
     distinct, index = np.unique(op_of_launch, return_inverse=True)

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant, with_forward
+from opscope.core.perf.registry import (
+    CannotKnow,
+    Cost,
+    backward_of,
+    op,
+    variant,
+    with_forward,
+    words,
+)
 from opscope.core.perf.shapes import (
     Part,
     Span,
@@ -55,46 +63,20 @@ def _parts(x: TensorSpec, w: TensorSpec) -> tuple[int, tuple[int, ...], tuple[in
     return (xs[0] if len(xs) == rank + 2 else 1), xs[-rank:], ws
 
 
-_FORWARD = (
-    "aten::convolution",
-    "aten::_convolution",
-    "aten::_convolution_mode",
-    "aten::convolution_overrideable",
-    "aten::conv1d",
-    "aten::conv2d",
-    "aten::conv3d",
-    "aten::conv_transpose1d",
-    "aten::conv_transpose2d",
-    "aten::conv_transpose3d",
-    "aten::cudnn_convolution",
-    "aten::cudnn_convolution_relu",
-    "aten::cudnn_convolution_add_relu",
-    "aten::cudnn_convolution_transpose",
-    "aten::miopen_convolution",
-    "aten::miopen_convolution_relu",
-    "aten::miopen_convolution_add_relu",
-    "aten::miopen_convolution_transpose",
-    "aten::miopen_depthwise_convolution",
-    "aten::mkldnn_convolution",
-    "mkldnn::_convolution_pointwise",
-    "aten::_mps_convolution",
-    "aten::_nnpack_spatial_convolution",
-    "aten::_mps_convolution_transpose",
-    "mkldnn::_convolution_transpose_pointwise",
-    "aten::thnn_conv2d",
-    "aten::_slow_conv2d_forward",
-    "aten::slow_conv3d",
-    "aten::slow_conv3d_forward",
-    "aten::slow_conv_dilated2d",
-    "aten::slow_conv_dilated3d",
-    "aten::slow_conv_transpose2d",
-    "aten::slow_conv_transpose3d",
-    "aten::_conv_depthwise2d",
-    "aten::conv_depthwise3d",
-    "aten::_thnn_conv_depthwise2d_forward",
-    "aten::thnn_conv_depthwise2d",
-    "aten::thnn_conv2d_forward",
-)
+_FORWARD = words("""
+    aten::convolution aten::_convolution aten::_convolution_mode aten::convolution_overrideable
+    aten::conv1d aten::conv2d aten::conv3d aten::conv_transpose1d aten::conv_transpose2d
+    aten::conv_transpose3d aten::cudnn_convolution aten::cudnn_convolution_relu
+    aten::cudnn_convolution_add_relu aten::cudnn_convolution_transpose aten::miopen_convolution
+    aten::miopen_convolution_relu aten::miopen_convolution_add_relu
+    aten::miopen_convolution_transpose aten::miopen_depthwise_convolution aten::mkldnn_convolution
+    mkldnn::_convolution_pointwise aten::_mps_convolution aten::_nnpack_spatial_convolution
+    aten::_mps_convolution_transpose mkldnn::_convolution_transpose_pointwise aten::thnn_conv2d
+    aten::_slow_conv2d_forward aten::slow_conv3d aten::slow_conv3d_forward aten::slow_conv_dilated2d
+    aten::slow_conv_dilated3d aten::slow_conv_transpose2d aten::slow_conv_transpose3d
+    aten::_conv_depthwise2d aten::conv_depthwise3d aten::_thnn_conv_depthwise2d_forward
+    aten::thnn_conv_depthwise2d aten::thnn_conv2d_forward
+""")
 
 
 @op(
