@@ -697,7 +697,7 @@ WORDS: Final[dict[str, str]] = {
     # before "token": those of language models
     "language": "pad eos bos unk mask sep cls special image img video audio vision start end stop next last first"
     " begin max min num n per each extra new added prompt output input task class register think separator cache"
-    " total sub word design current text target source draft",
+    " total public sub word design current text target source draft",
     # before "code"
     "codes": "activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
     # before "pass": whose it is
@@ -849,9 +849,10 @@ PATTERNS: Final[dict[str, str]] = {
     # What stands for a value that is given elsewhere.
     "placeholder": (
         r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{.*|\{.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
-        r"|[<{\[][A-Za-z]+|\?[a-z ]+|`.*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}).{0,4}"
+        r"|[<{\[][A-Za-z]+|\?[a-z ]+|`.*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,}).{0,4}"
         r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
-        r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*))"
+        r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
+        r"|[^$]{0,80}\s\$\{?\w+\}?"
     ),
     "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
     "path value": (

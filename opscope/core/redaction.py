@@ -520,7 +520,7 @@ def _is_literal(value: str, sure: Sureness, name: str) -> bool:
     return (
         _worth(value, sure, True)
         # its quote closes another text: grep 'KEY=' file, "password='" + x
-        and not re.match(r"[ )]|[\"'] ?[+.%,)]", value)
+        and not re.match(r"[ )]|[\"'] ?[+.%,)]|<[\"']", value)
         and not _is_message(value)
         and (bool(re.search(r"\d", value)) or not _is_name(value, name))
     )
@@ -712,8 +712,8 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
         return f"{name}={HIDDEN}" if sure and _worth(value, sure, True) else ""
     for option in options:
         short = option.strip("=:")
-        if len(short) == 2 and word.startswith(short) and len(word) > 3:
-            value = word[2:]
+        value = word[2:]
+        if len(short) == 2 and word.startswith(short) and len(word) > 3 and value[0] != "$":
             return short + (HIDDEN if option[0] != ":" else _login(value) or value)
     if word.startswith("pass:") and "-passin" in options:
         return f"pass:{HIDDEN}"

@@ -1758,5 +1758,12 @@ secretKey: process.env.MINIO_SECRET_KEY!,
 env "PGPASSWORD=$POSTGRES_PASSWORD" psql -U "$POSTGRES_USER" -d postgres
 openai.api_key = 'Set-your-OpenAI-API-key'
 self.password = config.get_var("providers.copernicus.credentials.cdse_password")
+mysql -h $MYSQL_HOST -u$MYSQL_USER -p$MYSQL_PASSWORD -e "SELECT 1"
+# HF_TOKEN = "hf_xxx"
+assert '$env:HF_TOKEN = "<' not in text
+processorArchitecture='x86' publicKeyToken='{h16}' language='*'
+it('attaches Authorization: Bearer when Supabase has a session', () => {
+All endpoints require the `Authorization: Bearer api::<token>` header.
+Auth: `Authorization: Bearer $CLOUDFLARE_API_TOKEN`. Zone-scoped, so every
 """,
 }
