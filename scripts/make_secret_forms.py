@@ -188,7 +188,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "login( auth( authenticate(",
-        r"(?i)(?:\.|\bcall\s)(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
+        r"(?i)(?:\.|\bcall\s)(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?|(?=.[^\"'\n]*\d))[\"'](?P<value>[^\"'\n]{4,80})"
         r"[\"']\s?[,)]",
     ),
     (
@@ -391,7 +391,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "requirepass masterauth",
         r"\b(?:requirepass|masterauth)[ \t]+(?P<value>[^\s=:]\S*)",
     ),
-    ("login", "wpa_passphrase", r"\bwpa_passphrase\s+\S+\s+(?P<value>\S+)"),
+    ("login", "wpa_passphrase", r"\bwpa_passphrase\s+[^\s`$]\S*\s+(?P<value>[^\s`$]\S*)"),
     (
         "login",
         "htpasswd mosquitto_passwd",
@@ -671,13 +671,13 @@ WORDS: Final[dict[str, str]] = {
     # whatever the value is, unless it is a switch, a path or an expression
     "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials cred"
     " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
-    " masterauth kennwort geheimnis passe tilgangskode şifreniz şifresi parolanız passordet lösenordet пароля паролем contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
+    " masterauth kennwort geheimnis passe tilgangskode şifreniz şifresi parolanız passordet lösenordet пароля паролем contrasena contrasenia contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
     " jelszó jelszo salasana adgangskode heslo geslo lozinka лозинка zaporka parool slaptažodis slaptazodis κωδικός"
     " συνθηματικό סיסמה סיסמא otp totp mfa lykilorð fjalëkalim кодовое пин गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه"
     " пасворд парола parole geheim geheimwort sekret hemmelig kodeord passwuert contrasinal pasahitza cyfrinair pasfhocal pasvorto гасло iphasiwedi salasõna nenosiri parol şifrə құпиясөз գաղտնաբառ პაროლი পাসওয়ার্ড கடவுச்சொல் పాస్వర్డ్ પાસવર્ડ پاسورڈ toegangscode zugangscode zugangsdaten tajne лозинку құпия",
     # at the beginning of a name as well: passwort_datenbank
-    "passwords": "password passwords passwd passphrase pwd passwort kennwort contraseña contrasena contrasenya senha"
+    "passwords": "password passwords passwd passphrase pwd passwort kennwort contraseña contrasena contrasenia contrasenya senha"
     " passe motdepasse parolă şifre sifre hasło haslo wachtwoord lösenord losenord passord jelszó jelszo salasana"
     " adgangskode heslo geslo lozinka лозинка парол парола пароль пароли κωδικός סיסמה 密码 密碼 口令 パスワード 비밀번호 암호"
     " mdp zaporka parool slaptažodis lykilorð parola clave geheimnis segredo секрет пасворд συνθηματικό kata_sandi"
@@ -685,7 +685,7 @@ WORDS: Final[dict[str, str]] = {
     # of words written as one: dbpassword, 数据库密码
     "endings": "密码 密碼 口令 密钥 密鑰 暗号 暗証番号 パスワード 秘密鍵 비밀번호 암호 mot_de_passe mật_khẩu kata_sandi"
     " 비번 비밀키 秘钥 私钥 授权码 访问令牌 合言葉 シークレット chave_api clave_api api_chave api_clave jeton_acces jeton_accès jeton_api كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
-    " passphrase passcode pwd secret credentials credential apikey apikeys security_answer seed_phrase recovery_phrase pass_phrase",
+    " passphrase passcode pwd secret credentials credential apikey apikeys security_answer seed_phrase recovery_phrase pass_phrase pass_word",
     # also a word with a digit
     "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
@@ -697,7 +697,7 @@ WORDS: Final[dict[str, str]] = {
     # before "token": those of language models
     "language": "pad eos bos unk mask sep cls special image img video audio vision start end stop next last first"
     " begin max min num n per each extra new added prompt output input task class register think separator cache"
-    " total sub word design current text target source draft",
+    " total public sub word design current text target source draft",
     # before "code"
     "codes": "activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
     # before "pass": whose it is
@@ -719,7 +719,7 @@ WORDS: Final[dict[str, str]] = {
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
-    " string bool float object any bytearray unknown never always prompt ask stdin files bearer basic digest to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
+    " string bool boolean number float object any bytearray unknown never always prompt ask stdin files bearer basic digest jwt anonymous new value values utf-8 utf8 ascii latin1 to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
 }
 #: Options of programs whose name does not say that they take a secret: with = only what is attached to it, with
 #: : only what follows the user's name, after "login" only there.
@@ -759,13 +759,13 @@ OPTIONS: Final[dict[str, str]] = {
     "sendEmail sendemail": "-xp",
 }
 #: Options whose value is ``user:password``, and words after which a name and its value follow.
-LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth"
-SETTERS: Final = "set setx setenv config modify %env %set_env env ENV ARG obscure"
+LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth --basic --login"
+SETTERS: Final = "set setx setenv config modify -env -genv %env %set_env env ENV ARG obscure"
 #: Names of several words: those that are always the same, and all.
 FIXED: Final = r"parola d'ordine|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
 PHRASES: Final = (
     r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
-    r"\s(?:for|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
+    r"\s(?:for|in|at|on|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
     r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)\s)"
     rf"|{FIXED}"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
@@ -773,15 +773,56 @@ PHRASES: Final = (
 )
 #: What surrounds a secret, and what is none.
 PATTERNS: Final[dict[str, str]] = {
+    # The text between a name and its value: quotes and brackets that end the name, then
+    "sign": (
+        r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=)|\)(?=\s?=\s?[(\[]))?[ \t\u200f]{0,8}(?:"
+        # password: str =
+        r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[](?:[\w.\[\], |&']|\(\)){0,40}?\s{0,4}=(?!=)\s{0,4}"
+        r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
+        r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]"
+        r"|\bin\s(?=[\[(][rbf]?[\"'])|\bto\s(?=[\"'])|\)?(?<=[\])])\sor\s(?=[rbf]?[\"']))"
+        r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
+        r"|(?P<element>(?:(?:\s[^<>]{0,80})?>\s{0,4}(?:<(?:value|string)>)?"
+        r"|</(?:key|name)>\s{0,40}<(?:string|value)>)(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
+        r"|(?P<call>\()(?=[rbfRBF]{0,2}[\"'])"
+        r"|(?P<value>[\"',]?(?:[\w:\-]{1,40}=[\"'][^\"'<>\n]{0,80}[\"']\s{1,8}){0,4}"
+        r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|data|-v)\b"
+        r"[\"']?(?:[ \t]{0,4}[:=][ \t]{0,4}|(?<=[\"'])[ \t]|(?<=-value) |(?<=-v) ))"
+        r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
+        r"|(?P<prose>\b(?:is|ist|lautet|est|es|é|è|är|jest|was)\b\s?:?[ \t]"
+        r"|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
+        r"(?=\S{0,99}\d)"
+        r")"
+    ),
+    # The beginning and the parts of a value.
+    "quote": r"(?:[rbfuRBFUN@$]{1,2}|&)?(\"{3}|'{3}|\\+[\"']|[\"'`]|%22)",
+    "join": r"[ \t]{0,8}(?:[+.][ \t]{0,4}|\\\r?\n\s{0,80})?(?=[rbfuRBFU]{0,2}[\"'`])",
+    "join inside": r"\s{0,80}[+,.]?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])",
+    "block": r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)",
+    "items": r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)",
+    "next line": r"[ \t]*\n([ \t]+[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
+    "bare": r"[^\s&;,'\"`}\])\\<][^\s&;,'\"`}\])\\<]*",
+    "line": r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))",
+    "several": r"(?:^|\n)[ \t]*\(?(?:[\w.]+,[ \t]*){1,8}[\w.]+$",
+    "braces": r"\{[^{}]{0,4096}\}?",
+    # The folders of an absolute path.
+    "folders": r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\/])+",
+    # A word of a shell, a gap between columns of a help text, or the end of a command.
+    "shell word": (
+        r"(?<![ \t])[ \t]{4,80}(?=[A-Z])"
+        r"|(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|(?!\\\r?\n)[^\s\"']|[\"'])+|(?<!\\)\n"
+    ),
+    # A word in quotes, also as an item of a list: run(["mysql", "-p…"]).
+    "quoted": r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)",
     # What may stand before a text in quotes: brackets, and functions that only wrap it.
     "open": (
         r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
         r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
-        r"|[(\[]\s{0,80}|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
+        r"|[(\[]\s{0,80}|[\"'][^\"'\n]?[\"']\.join\(|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
     ),
     # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
     "else": (
-        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|\b(?:or|else)\s)"
+        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
         r"(?=[rbf]?[\"'])"
     ),
     "phrase": (
@@ -807,10 +848,11 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # What stands for a value that is given elsewhere.
     "placeholder": (
-        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{?.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
-        r"|\?[a-z ]+"
-        r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*_here|\w*placeholder\w*"
-        r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*))"
+        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{.*|\{.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
+        r"|[<{\[][A-Za-z]+|\?[a-z ]+|`.*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,}).{0,4}"
+        r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
+        r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
+        r"|[^$]{0,80}\s\$\{?\w+\}?"
     ),
     "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
     "path value": (
@@ -818,16 +860,16 @@ PATTERNS: Final[dict[str, str]] = {
         r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)"
     ),
     # A user's name, after which even "pass" is a password.
-    "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)",
+    "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",
     "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
     # A function that names a secret and returns it: get_password("service", "user").
     "reads": r"(?i)(?:^|[._])(?:get|read|fetch|find|load|ask|delete)_?[^.]*$",
     # Any other function of a text in quotes, unless it reads what the text names.
     "call": (
         r"(?i)(?![\w.]*(?:get|env|input|prompt|ask|open|read|load|path|file|fetch|pop|find|lookup|resolve|secret|client"
-        r"|option|header|query|field|column|key\b|var|config|random|token|choice|require|print|error|assert))"
+        r"|header|query|field|column|key\b|var|config|random|token|choice|require|print|error|assert))"
         r"[a-z][\w.]{0,60}\("
-        r"\s{0,80}(?=[rbf]?[\"'])"
+        r"\s{0,80}(?=[rbf]?[\"'](?!-))"
     ),
 }
 #: Names in one case that end in "pass", "key", "token" or "auth".

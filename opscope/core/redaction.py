@@ -70,7 +70,7 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern of the data: of a header, or of a value that is not a secret."""
+    """Return a pattern of the data: of what surrounds a secret, or of a value that is none."""
     return _re(_data()["patterns"][name])
 
 
@@ -79,39 +79,6 @@ def _names() -> re.Pattern[str]:
     return _re(rf"(?i:{_data()['phrases']})|[^\W\d][\w.\-]{{0,127}}")
 
 
-#: The text between a name and its value: quotes and brackets that end the name, then
-_SIGN: Final = (
-    r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=))?[ \t\u200f]{0,8}(?:"
-    r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[][\w.\[\], |&']{0,40}?\s{0,4}=(?!=)\s{0,4}"  # password: str =
-    r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
-    r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]"
-    r"|\bin\s(?=[\[(][rbf]?[\"'])|\bto\s(?=[\"']))"
-    r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
-    r"|(?P<element>(?:(?:\s[^<>]{0,80})?>\s{0,4}(?:<(?:value|string)>)?|</key>\s{0,40}<string>)(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
-    r"|(?P<call>\()(?=[rbfRBF]{0,2}[\"'])"
-    r"|(?P<value>[\"',]?(?:[\w:\-]{1,40}=[\"'][^\"'<>\n]{0,80}[\"']\s{1,8}){0,4}"
-    r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|data|-v)\b"
-    r"[\"']?[ \t]{0,4}[:= ][ \t]{0,4})"
-    r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
-    r"|(?P<prose>\b(?:is|ist|lautet|est|es|é|è|är|jest|was)\b\s?:?[ \t]"
-    r"|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
-    r"(?=\S{0,99}\d)"
-    r")"
-)
-_QUOTE: Final = r"(?:[rbfuRBFUN@$]{1,2}|&)?(\"{3}|'{3}|\\+[\"']|[\"'`]|%22)"
-_JOIN: Final = r"[ \t]{0,8}(?:[+.][ \t]{0,4}|\\\r?\n\s{0,80})?(?=[rbfuRBFU]{0,2}[\"'`])"
-_JOIN_INSIDE: Final = r"\s{0,80}[+,.]?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])"
-_BLOCK: Final = r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)"
-_ITEMS: Final = r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)"
-_NEXT_LINE: Final = r"[ \t]*\n([ \t]+[^\s:#\-][^\n:]*)(?:\n|$)"
-_BARE: Final = r"[^\s&;,'\"`}\])\\<][^\s&;,'\"`}\])\\<]*"
-_LINE: Final = r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))"
-_SEVERAL: Final = r"(?:^|\n)[ \t]*(?:[\w.]+,[ \t]*){1,8}[\w.]+$"
-_BRACES: Final = r"\{[^{}]{0,4096}\}?"
-_PATH: Final = r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\/])+"
-_SHELL_WORD: Final = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s\"']|[\"'])+|(?<!\\)\n"
-#: A word in quotes, also as an item of a list: run(["mysql", "-p…"]).
-_QUOTED: Final = r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)"
 #: Programs whose --user is a user and a group, until "login".
 _ACCOUNTS: Final = ("login -p",)
 #: Words after which another command begins.
@@ -251,7 +218,7 @@ def private_host(host: str, boot: str | None) -> str:
 
 def private_text(text: str) -> str:
     """Return ``text`` without secrets and without folders of absolute paths; file names stay."""
-    return _re(_PATH).sub("", redact_text(text))
+    return _pattern("folders").sub("", redact_text(text))
 
 
 def _search(text: str, counts: Counter[str]) -> str:
@@ -281,7 +248,7 @@ def _formed(text: str, numbers: list[int], counts: Counter[str]) -> str:
 
 def _in_words(text: str, counts: Counter[str]) -> str:
     """Return ``text`` as the shell splits it into words, with the secrets of options hidden."""
-    matches = list(_re(_SHELL_WORD).finditer(text))
+    matches = list(_pattern("shell word").finditer(text))
     hidden = _arguments([match[0] for match in matches], counts, shell=True)
     pieces, at = [], 0
     for match, word in zip(matches, hidden, strict=True):
@@ -354,10 +321,11 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
 def _named(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the values after the names of secrets, as (kind, start, end), in order."""
     at = 0
+    variables = frozenset(_re(r"(?m)^[ \t]*([a-z_]\w*)[ \t]*=[ \t]*[a-z_][\w.]*\(").findall(text))
     while name := _names().search(text, at):
         at = name.end()
         sure = sureness(name[0])
-        sign = _re(_SIGN).match(text, at) if sure else None
+        sign = _pattern("sign").match(text, at) if sure else None
         if sign is None or (sign["comma"] and not _is_pair(text, name, sign)):
             continue
         before = text[max(0, name.start() - 1) : name.start()]
@@ -381,6 +349,8 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         if sign["prose"] == "" and not _alone(text, sign.end(), name):
             continue
         for start, end in _values(text, sign.end(), sure, name[0], before, sign):
+            if text[start:end] in variables and start == sign.end():
+                continue  # hashed_password=hashed
             yield "named value", start, end
             at = max(at, end)
 
@@ -394,7 +364,7 @@ def _is_of_table(text: str, at: int) -> bool:
 def _is_pair(text: str, name: re.Match[str], sign: re.Match[str]) -> bool:
     """Whether a quoted name and the text after it are a pair, ("password", "…"), not two elements of a
     list."""
-    quote = _re(_QUOTE).match(text, sign.end())
+    quote = _pattern("quote").match(text, sign.end())
     if not sign["close"] or "]" in sign[0] or quote is None:
         return False
     ends = _re(r"\s{0,40},?\s{0,40}[)\]]").match(text, _inside(text, quote)[2])
@@ -413,9 +383,9 @@ def _values(
 ) -> Iterator[tuple[int, int]]:
     """Yield the spans of the value at ``at``: all parts of a concatenated one."""
     if sure >= Sureness.IF_MIXED and (sign["colon"] or sign["equal"]):
-        block = _re(_BLOCK).match(text, at) or _re(_ITEMS).match(text, at)
+        block = _pattern("block").match(text, at) or _pattern("items").match(text, at)
         if block is None and sure == Sureness.SURE and sign["colon"] and _alone(text, at, sign):
-            block = _re(_NEXT_LINE).match(text, at)
+            block = _pattern("next line").match(text, at)
         if block is not None:
             yield from (
                 line.span(1)
@@ -426,7 +396,8 @@ def _values(
     # user, password = "…", "…"
     inside = (
         sign["equal"] is not None
-        and _re(_SEVERAL).search(text[max(0, sign.start() - _JUDGED) : sign.start()]) is not None
+        and _pattern("several").search(text[max(0, sign.start() - _JUDGED) : sign.start()])
+        is not None
     )
     last = _words(name)[-1:]
     for _ in range(8):
@@ -438,16 +409,16 @@ def _values(
         inside = inside or opening[0][-1:] != "="
         at = opening.end()
     if text.startswith("{", at) and sure >= Sureness.IF_MIXED and (sign["colon"] or sign["equal"]):
-        braces = _re(_BRACES).match(text, at)
+        braces = _pattern("braces").match(text, at)
         pairs = _re(r"[:=]\s{0,4}\"([^\"]*)\"|[:=]\s{0,4}'([^']*)'")
         for entry in pairs.finditer(text, at, braces.end() if braces else at):
             judged = sure if sure == Sureness.SURE else Sureness.IF_DRAWN
-            if _worth(entry[1] or entry[2] or "", judged, True):
+            if _is_literal(entry[1] or entry[2] or "", judged, name):
                 yield entry.span(1 if entry[1] is not None else 2)
         return
     first = True
     spans: list[tuple[int, int]] = []
-    while (quote := _re(_QUOTE).match(text, at)) and not (
+    while (quote := _pattern("quote").match(text, at)) and not (
         first and sign["close"] is None and quote[1] == before
     ):
         start, end, at = _inside(text, quote)
@@ -457,7 +428,7 @@ def _values(
         if _is_literal(text[start:end], sure, name):
             spans.append((start, end))
         first = False
-        more = _re(_JOIN_INSIDE if inside or sign["call"] else _JOIN).match(text, at)
+        more = _pattern("join inside" if inside or sign["call"] else "join").match(text, at)
         if more is None:
             break
         at = more.end()
@@ -468,7 +439,7 @@ def _values(
     if inside and sign["equal"] and " " in sign[0]:
         return  # user, password = args
     other = _pattern("else").match(text, at)
-    if other is not None and (quote := _re(_QUOTE).match(text, other.end())):
+    if other is not None and (quote := _pattern("quote").match(text, other.end())):
         start, end, _ = _inside(text, quote)
         if _is_literal(text[start:end], sure, name):
             yield start, end
@@ -482,33 +453,40 @@ def _bare(
     """Yield the span of a value without quotes, unless it is an expression or a reference."""
     if sign["element"]:
         end = text.find("]]>" if "CDATA" in sign[0] else "</", at)
-        if _is_literal(text[at:end], sure, name):
+        label = text[at:end].lower() in _data()["words"]["passwords"]
+        if not label and _is_literal(text[at:end], sure, name):
             yield at, end
         return
-    value = _re(_BARE).match(text, at, at + _JUDGED)
+    value = _pattern("bare").match(text, at, at + _JUDGED)
     if value is not None and re.match(r"[A-Za-z_]\w*=[^=]", value[0]) and text[at - 1] == "(":
         return  # the name of an argument
     if value is None or (sign["equal"] or "").strip() in ("==", "!=", "===", "!=="):
         return
-    if _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'")):
+    if value[0].isidentifier() and name.startswith(("self.", "this.", "cls.")):
+        return  # self.password = given
+    if _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
         return
     typed = sign["colon"] and re.match(
-        r"\w*[a-z][A-Z]\w*(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)", text[at : at + 80]
+        r"(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
+        text[at : at + 80],
     )
+    shell = name.isupper() and sign[0] == "=" and not value[0].isupper()  # DB_SECRET=key_of_us
     if sure == Sureness.IF_MIXED and _words(name)[-1:] == ["auth"] and _login(value[0]):
         sure = Sureness.SURE
+    bare = ("pw", "pwd", "passwd", "password", "creds", "credentials")
     if (
         typed
-        or value[0] in ("pw", "pwd", "passwd", "creds", "credentials")
-        or _is_name(value[0], name)
+        or (value[0] in bare and not name.isupper())
+        or (_is_name(value[0], name) and not shell)
         or (sign["typed"] and _words(value[0])[-1:] == _words(name)[-1:])
         or not _worth(value[0], sure, False)
     ):
         return
     if sign["colon"] and sure == Sureness.SURE and _alone(text, at, sign):
-        line = _re(_LINE).match(text, at)  # a line of YAML: a phrase without quotes
+        line = _pattern("line").match(text, at)  # a line of YAML: a phrase without quotes
         if line is not None and line.end() > value.end():
-            if _worth(line[0], sure, True) and not _pattern("prose").fullmatch(line[0]):
+            prose = _pattern("prose").fullmatch(line[0]) or _is_message(line[0])
+            if _worth(line[0], sure, True) and not prose:
                 yield at, line.end()
             return
     # Environment="PASSWORD=a phrase", UID=sa;PWD=a phrase;
@@ -519,23 +497,38 @@ def _bare(
         phrase = _pattern("phrase").match(text, at)
         if phrase is not None and _pattern("prose").fullmatch(phrase[0]):
             phrase = None
-    yield (phrase or _re(_BARE).match(text, at) or value).span()
+    yield (phrase or _pattern("bare").match(text, at) or value).span()
 
 
 def _is_name(value: str, name: str) -> bool:
     """Whether a value is a name: the same one, or that of another secret: password=db_password."""
+    value = value.lstrip("@:$")
+    dotted = _pattern("reference").fullmatch(value)  # config.get("db.password")
+    value = value.rpartition(".")[2] if dotted else value
     if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
         return True
-    several = len(_words(value)) > 1 or value.lower().endswith(name.lower())
-    named = several and value.isidentifier() and not re.search(r"\d\D?\d", value)
-    return named and sureness(value) > Sureness.NOT
+    if value.isidentifier() and _words(value) == _words(name):
+        return True
+    several = dotted or len(_words(value)) > 1 or value.lower().endswith(name.lower())
+    header = re.fullmatch(r"(?:[A-Z][a-z]*-)+[A-Z][a-z]+", value)
+    named = header or (several and value.isidentifier() and not re.search(r"\d\D?\d", value))
+    return bool(named) and sureness(value) > Sureness.NOT
 
 
 def _is_literal(value: str, sure: Sureness, name: str) -> bool:
     """Whether to hide a value in quotes, which cannot be a variable's name."""
-    return _worth(value, sure, True) and (
-        bool(re.search(r"\d", value)) or not _is_name(value, name)
+    return (
+        _worth(value, sure, True)
+        # its quote closes another text: grep 'KEY=' file, "password='" + x
+        and not re.match(r"[ )]|[\"'] ?[+.%,)]|<[\"']", value)
+        and not _is_message(value)
+        and (bool(re.search(r"\d", value)) or not _is_name(value, name))
     )
+
+
+def _is_message(value: str) -> bool:
+    """Whether a value of several words speaks of passwords: "Passwords do not match"."""
+    return " " in value and not _data()["words"]["passwords"].isdisjoint(_words(value[:_JUDGED]))
 
 
 def _is_expression(value: str) -> bool:
@@ -543,6 +536,9 @@ def _is_expression(value: str) -> bool:
     if re.match(r"[A-Za-z_][\w.]*\((?:$|[\w\"'*)])", value):
         return True
     item = _pattern("reference").fullmatch(value) or re.match(r"[A-Za-z_][\w.]*\[", value)
+    last = value.rpartition(".")[2]
+    if item and "_" in last and is_secret(last):
+        return True  # process.env.E2E_PWD
     return bool(item) and not any(char.isdigit() for char in value.partition("[")[0])
 
 
@@ -575,12 +571,14 @@ def _inside(text: str, quote: re.Match[str]) -> tuple[int, int, int]:
 
 def _worth(value: str, sure: Sureness, quoted: bool) -> bool:
     """Whether to hide a value after a name of this sureness."""
-    bare = value[:_JUDGED].strip().strip("\"'\\")
+    bare = value[:_JUDGED].strip().strip("\"'\\").rstrip("`")
     if not bare or HIDDEN in bare or bare.lower().lstrip("-?+") in _data()["words"]["switches"]:
         return False
-    if _pattern("placeholder").fullmatch(bare) or _pattern("path value").fullmatch(bare):
+    if _pattern("placeholder").fullmatch(bare.lstrip("-")):
         return False
-    if re.fullmatch(r"[\d.,:+\-e]+", bare):
+    if _pattern("path value").fullmatch(bare) or re.fullmatch(r"-\w|--[\w\-]+", bare):
+        return False  # add_argument("--password", "-p")
+    if re.fullmatch(r"[\d.,:+\-e]+|0x[0-9a-fA-F]{1,12}", bare):
         return sure == Sureness.SURE and len(bare) > 3
     if sure == Sureness.SURE:
         return len(bare) > 1 and not bare.startswith((",", ")", "+ "))
@@ -622,7 +620,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             takes, several, login, setting, options = Sureness.NOT, False, False, 0, ()
             yield argument
             continue
-        parts = _re(_QUOTED).fullmatch(argument)
+        parts = _pattern("quoted").fullmatch(argument)
         first, quote, word, end = parts.groups() if parts else ("", "", argument, "")
         if parts is None and command[number - 1][-1:] == ",":
             takes = Sureness.NOT  # add_argument("-p", "--password", help=…)
@@ -633,7 +631,8 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
         )
         if takes and not named and not option:
             later = takes == Sureness.IF_MIXED and command[number - 1][:1] == "-"
-            hidden = HIDDEN if _worth(word, Sureness.IF_DRAWN if later else takes, True) else ""
+            worth = _worth(word, Sureness.IF_DRAWN if later else takes, True)
+            hidden = HIDDEN if worth else _login(word, options) if login else ""
             takes = takes if several else Sureness.NOT
         else:
             hidden = _with_value(word, options, shell) or (_login(word, options) if login else "")
@@ -651,14 +650,14 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             if setting and word[:1] != "-":
                 setting -= 1
                 after = [*command[number + 2 : number + 3], "-"][0]
-                if not shell or after in _ENDS or after[0] == "-":
+                if "=" not in word and (not shell or after in _ENDS or after[0] == "-"):
                     takes = max(takes, sureness(word))
             if not takes and _is_known(word):
                 takes = Sureness.IF_MIXED  # connect net password S, create x secret_access_key S
             login = word in _data()["logins"] and options != _ACCOUNTS
             login = login or bool({f":{word}", f",{word}"}.intersection(options))
             login = login or (":-u" in options and bool(re.fullmatch(r"-[A-Za-z]+u", word)))
-        options = _data()["options"].get(word.lstrip("!%($`").rpartition("/")[2], options)
+        options = _data()["options"].get(word.lstrip("!%($`#").rpartition("/")[2], options)
         if word in _data()["setters"]:
             setting = 2 if word == "modify" else 1
         if word == "login":
@@ -707,13 +706,14 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
         if name in _data()["logins"] and options != _ACCOUNTS and (hidden := _login(value)):
             return f"{name}={hidden}"
         sure = _of_option(name) if name[0] == "-" else Sureness.NOT if shell else sureness(name)
-        if name[0] != "-" and (_is_name(value, name) or _is_expression(value)):
+        meant = _is_name(value, name) and (shell or not re.search(r"\d", value))
+        if name[0] != "-" and (meant or _is_expression(value)):
             return ""
         return f"{name}={HIDDEN}" if sure and _worth(value, sure, True) else ""
     for option in options:
         short = option.strip("=:")
-        if len(short) == 2 and word.startswith(short) and len(word) > 3:
-            value = word[2:]
+        value = word[2:]
+        if len(short) == 2 and word.startswith(short) and len(word) > 3 and value[0] != "$":
             return short + (HIDDEN if option[0] != ":" else _login(value) or value)
     if word.startswith("pass:") and "-passin" in options:
         return f"pass:{HIDDEN}"

@@ -73,6 +73,12 @@ def once(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     return kept, len(frame) - len(kept)
 
 
+def is_appended(rows: pl.Series) -> bool:
+    """Whether a file was appended to itself: the second half of its rows (their hashes) repeats the first."""
+    half = len(rows) // 2
+    return half > 2 and len(rows) == 2 * half and bool((rows[:half] == rows[half:]).all())
+
+
 def of_successful(correlation: pl.Series, result: pl.Series) -> pl.Series:
     """Return the correlation ids of calls, null where ``result`` is an error: such a call launched nothing.
 

@@ -1,4 +1,4 @@
-"""Three lists of a fourth writer: lines with secrets, and lines that look like one.
+"""Three lists of a fourth writer: lines with secrets, and lines that look like one; what public sources added.
 
 The signs are those of ``secret_lines``, which draws the values. The writer had seen a part of the patterns before the
 first of them, and knew the mended patterns before the other two.
@@ -939,6 +939,31 @@ mật khẩu: «{p}»
 şifreniz: «{p}»
 パスワード=«{p}»
 """,
+    "lines of public sources": r"""
+docker run -e POSTGRES_PASSWORD=«dckrPass9» postgres
+python t.py --login bob:«lilac-77»
+tool --basic ann:«sunflower»
+mpiexec -env DB_PASSWORD «sunflower» -n 8 t
+x = os.environ.get('DB_PASSWORD') or '«rotegrutze»'
+[db]\npass=«kiwifruit»\n
+CONTRASENIA=«girasol7»
+token: Annotated[str, Option()] = '«{A24}»'
+password = typer.Option('«sunflower»', help='x')
+(user, password) = ("ann", "«sunflower»")
+password = ''.join(['«sun»', '«flower77»'])
+<property><name>db.password</name><value>«sunflower»</value></property>
+#sshpass -p '«raspberry»' ssh pi@$pi "touch x"
+ssh master@98.76.54.32 (password:«IhqSb1Gg»)
+98.76.54.32(pw:«IhqSb1Gg»)
+password in staging is «IhqSb1Gg»
+$pass_word = '«cliffy36&winepress»';
+const E2E_PWD = process.env.E2E_PWD || '«admin123»'
+tool --password \\n   «hunter2» \\n   --x 1
+FLASK_SECRET_KEY=«clave_super_segura»
+JWT_SECRET=«jourSecretKex»
+auth=(os.getenv("DB_USER", "neo4j"), os.getenv("DB_PASSWORD", "«knowledge-graph»")),
+args := []string{"--token", "tok", "--secret", "«s3cr3t»", "--model", "gpt-4"}
+""",
 }
 
 ALIKE = {
@@ -1690,5 +1715,55 @@ pin: 13
 PIN_COUNT=40
 pinned=true
 otp_app = erlang2
+""",
+    "lines of public sources": r"""
+p.add_argument('--password', help='the password of the data base')
+generate.py --password <secret>` (writes `passwordfile`)
+hashed = utils.hash(x)\nUser(email=e, hashed_password=hashed)
+`hf_token="hf_..."` to `from_pretrained()`
+export API_KEY="$(grep -E '^DEMO_API_KEY=' .env | cut -d= -f2-)"
+link = ftplib.FTP(host=tgt, user=username, passwd=password)
+sshpass -p `node show $1 -a password | awk '{print $2}'` ssh x
+export WANDB_API_KEY="${WANDB_API_KEY:-your_wandb_api_key}"
+API_TOKEN_HEADER = "X-Admin-Token"
+init(api_token='ANONYMOUS')
+secretAccessKey:\n  process.env.AWS_SECRET_ACCESS_KEY ||\n  Constants.AWS_SECRET_ACCESS_KEY,
+server.login("admin")
+parser.add_argument('--new-password', '-p', help='New password')
+connect("host='"+conf['host']+"' password='"+conf['password']+"'")
+"Authorization": "JWT  " + str(token),
+"basicAuthB64": basic_auth_b64,
+is_forget_password: boolean, onCompleted: () => void) => void;
+[Token(Token = "0x2000083")]
+secret: privateConfig.AUTH0_CLIENT_SECRET,
+#   -Dpassword             Which password will be used
+-Dusername={Apigee username} -Dpassword={Apigee password}
+-Duser=<Admin User> -Dpassword=<WebLogic Password>
+wpa_passphrase `cat config.txt | head -n1` `cat config.txt | tail -n1`
+"Wrong credentials": "Неверный логин или пароль"
+password: Пароль для генерации ключей шифрования
+"SELECT * FROM chefs WHERE usuario = @usuario AND contraseña = @contraseña"
+txtpasswd = New System.Windows.Forms.TextBox
+CLERK_SECRET_KEY=sk_test_***
+// STRIPE_SECRET_KEY=sk_test_xxxxxxxxxxxxxxxxxxxxxx
+t.Errorf("--token value not redacted: %q", out[1])
+<label htmlFor="password">Passwort</label>
+<item label="Mot de passe" :rules="rules.password">
+password: { label: "Mot de passe", type: "password" },
+const PRIVATE_KEY = fs.readFileSync("private.pem", "utf8");
+self.password = price
+self.password = bcrypt.hashpw(\n    password.encode('utf-8'), bcrypt.gensalt())
+- name: MINIO_SECRET_KEY\n  value: {{ pluck .Values.S3_SECRET_KEY | first }}
+secretKey: process.env.MINIO_SECRET_KEY!,
+env "PGPASSWORD=$POSTGRES_PASSWORD" psql -U "$POSTGRES_USER" -d postgres
+openai.api_key = 'Set-your-OpenAI-API-key'
+self.password = config.get_var("providers.copernicus.credentials.cdse_password")
+mysql -h $MYSQL_HOST -u$MYSQL_USER -p$MYSQL_PASSWORD -e "SELECT 1"
+# HF_TOKEN = "hf_xxx"
+assert '$env:HF_TOKEN = "<' not in text
+processorArchitecture='x86' publicKeyToken='{h16}' language='*'
+it('attaches Authorization: Bearer when Supabase has a session', () => {
+All endpoints require the `Authorization: Bearer api::<token>` header.
+Auth: `Authorization: Bearer $CLOUDFLARE_API_TOKEN`. Zone-scoped, so every
 """,
 }

@@ -19,6 +19,7 @@ import opscope
 from opscope.core.advice.detectors import ON_HOST
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.summary.doubts import doubts
+from opscope.core.analysis.summary.summary import outside_ops
 from opscope.readers import BadInput
 from opscope.readers.rows import TWICE
 from tests.readers.cupti_xplane import H200, Cupti
@@ -567,3 +568,87 @@ def test_totals_that_a_file_holds_again_count_once(tmp_path, name, head, rows):
         sums.append(profile.summary()["kernel_time"][0])
         assert profile.of(doubts) == ([f"{TWICE} (2)"] if copies == 2 else [])
     assert sums[0] == sums[1] > 0
+
+
+def _counters_of(profile):
+    return profile.counters()["SQ_WAVES"].to_list()
+
+
+def _seen_runs(profile):
+    return profile.engine_runs()["runs"].to_list()
+
+
+_DISPATCH = '"{0}",{0},"Agent 1",1,7,7,{0},"k{0}(int)",0,0,0,0,0,32,"SQ_WAVES",{0}.5,{0}00,{0}50'
+_RUN = '{{"startEnqMs": {0}, "startComputeMs": {0}, "endComputeMs": {0}.5, "computeMs": 0.{0}, "latencyMs": 0.{0}}}'
+_PYPROF = (
+    "{{'kShortName': 'k', 'kLongName': 'k', 'kDuration': {0}, 'tid': 1, 'device': 0, 'stream': 7, 'grid': (1, 1, 1),"
+    " 'block': (1, 1, 1), 'marker': [], 'seqMarker': [], 'seqId': [{0}], 'subSeqId': 0, 'altSeqId': [], 'dir': 'fprop',"
+    " 'mod': ['torch'], 'op': ['mm'], 'params': ['na'], 'sil': {0}}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "row", "between", "seen"),
+    [
+        ("counter_collection.csv",
+         '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id","Grid_Size","Kernel_Name",'
+         '"Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count","Counter_Name",'
+         '"Counter_Value","Start_Timestamp","End_Timestamp"\n{}\n', _DISPATCH, "\n", _counters_of),
+        ("runs.json", "[{}]", _RUN, ",", _seen_runs),
+        ("net.dict", "{}\n", _PYPROF, "\n", lambda profile: profile.summary()["kernel_time"].to_list()),
+    ],
+)  # fmt: skip
+def test_a_file_that_was_appended_to_itself_counts_once(tmp_path, name, text, row, between, seen):
+    answers = []
+    for copies in (1, 2):
+        path = tmp_path / str(copies) / name
+        path.parent.mkdir()
+        path.write_text(text.format(between.join([row.format(n) for n in range(1, 5)] * copies)))
+        profile = opscope.load(path)
+        answers.append(seen(profile))
+        assert [text for text in profile.of(doubts) if TWICE in text] == [f"{TWICE} (4)"] * (
+            copies - 1
+        )
+    assert answers[0] == answers[1]
+
+
+def test_counters_instances_of_one_dispatch_are_no_copies(tmp_path):
+    head = "Correlation_Id,Dispatch_Id,Agent_Id,Process_Id,Kernel_Name,Counter_Name,Counter_Value\n"
+    path = tmp_path / "counter_collection.csv"
+    path.write_text(head + "".join(f"1,1,1,7,k,C{n},8\n" for n in range(3)) * 2)
+    counters = opscope.load(path).trace["counters"]
+    assert counters["value"].to_list() == [16, 16, 16]
+
+
+def test_operators_of_mindspore_that_a_file_holds_again_are_told(tmp_path):
+    folder = tmp_path / "profiler"
+    folder.mkdir()
+    (folder / "cpu_op_execute_timestamp_0.txt").write_text(
+        "Default/Add-op1;HostCpuOps;1000,0.5,1 9000,0.5,1\n" * 2
+    )
+    (folder / "cpu_framework_0.txt").write_text("Add;Add-op1;g;input_1:[2, 2];\n" * 2)
+    (folder / "cpu_op_detail_info_0.csv").write_text(
+        "op_side,op_type,op_name,full_op_name,op_occurrences,op_total_time(ms),op_avg_time(ms),total_proportion,subgraph,pid\n"
+        + "HostCpuOps,Add,Add-op1,Default/Add-op1,2,1.0,0.5,1,Default,7\n" * 2
+    )
+    profile = opscope.load(folder)
+    assert profile.summary()["kernel_time"].to_list() == [1_000_000]
+    assert profile.trace["notes"]["what"].to_list() == [TWICE]
+
+
+def test_time_outside_ops_of_steps_whose_thread_is_not_known(trace_of):
+    step = {
+        "process": 0,
+        "thread": None,
+        "start": 0,
+        "end": 100,
+        "kind": "pushpop",
+        "category": "step",
+        "text": "step 0",
+    }
+    trace = trace_of(ranges=[step], processes=[{"process": 0}])
+    ops = pl.DataFrame({"process": [0], "thread": [None], "parent_id": [None], "start": [10], "end": [30]},
+                       schema={"process": pl.Int32, "thread": pl.Int64, "parent_id": pl.Int64, "start": pl.Int64,
+                               "end": pl.Int64})  # fmt: skip
+    [(process, _, (start, end))] = outside_ops(trace, ops)
+    assert (process, list(start), list(end)) == (0, [0, 30], [10, 100])

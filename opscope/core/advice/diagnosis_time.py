@@ -168,7 +168,7 @@ def _most(column: pl.Series) -> int:
 
 def _stretches(rows: pl.DataFrame) -> dict[int, Stretch]:
     of = {}
-    for (process,), part in rows.group_by("process", maintain_order=True):
+    for (process,), part in rows.drop_nulls("process").group_by("process", maintain_order=True):
         begins, ends = part["begin"].to_numpy(), part["end"].to_numpy()
         of[int(process)] = Stretch(merge(begins, ends), len(part), (begins, ends))
     return of

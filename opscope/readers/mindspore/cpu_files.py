@@ -31,7 +31,7 @@ from opscope.core.rangetext import format_call
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
-from opscope.readers.rows import MOST_COLUMNS
+from opscope.readers.rows import MOST_COLUMNS, TWICE, is_appended
 from opscope.readers.sound import sound_trace
 
 TIMES: Final = "cpu_op_execute_timestamp_"
@@ -154,10 +154,15 @@ def executions(path: Path) -> Executions:
         return _view(path)
     rank = int(_RANK.match(path.name)[1]) if _RANK.match(path.name) else 0  # type: ignore[index]
     table = _times(path)
-    executions = Executions(path, rank, table, _is_unix(path, table))
+    executions = Executions(path, rank, table.unique(maintain_order=True), _is_unix(path, table))
+    again = len(table) - len(executions.table)
+    table = executions.table
     beside = path.parent / f"{SHAPES}{rank}.txt"
     if beside.is_file():
-        executions.table, unpaired = with_shapes(table, framework(beside))
+        shapes = framework(beside)
+        if len(shapes) == 2 * len(table) and is_appended(shapes.hash_rows()):
+            again, shapes = again + len(table), shapes[: len(table)]
+        executions.table, unpaired = with_shapes(table, shapes)
         if unpaired:
             executions.notes.append(("warning", _UNPAIRED, unpaired))
         without = int(executions.table["inputs"].is_null().sum()) - unpaired
@@ -166,9 +171,13 @@ def executions(path: Path) -> Executions:
     details = path.parent / f"{TOTALS}{rank}.csv"
     if details.is_file():
         executions.totals, executions.pid = totals(details)
+        lines = _lines(details)
+        again += len(lines) - lines.n_unique()
         wrong = _disagreeing(executions)
         if wrong:
             executions.notes.append(("warning", _DISAGREE, wrong))
+    if again > 0:
+        executions.notes.append(("warning", TWICE, again))
     return executions
 
 

@@ -13,6 +13,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from opscope.core.literals import NotLiteral, literal
 from opscope.core.tables.columns import spread
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import TWICE, is_appended
 from opscope.readers.sound import LONGEST, sound_trace
 
 #: The most bytes of a line: a call with ten thousand tensors takes half as many.
@@ -143,8 +145,8 @@ class _Around:
 
 def read(path: Path) -> Trace:
     """Return the trace in a file of PyProf's dictionaries. Raises BadInput."""
-    rows, cut, wrong = _Rows(), 0, 0
-    for dictionary in _dictionaries(path):
+    rows, cut, wrong, again = _Rows(), 0, 0, _lines_again(path)
+    for dictionary in islice(_dictionaries(path), again or None):
         if dictionary is None:
             cut += 1
             continue
@@ -160,10 +162,20 @@ def read(path: Path) -> Trace:
     rows.close()
     trace = sound_trace(_tables(rows), _origin(path))
     trace.note("info", "PyProf does not say when kernels ran: they are laid end to end", count)
-    for message, how_many in ((_CUT, cut), (_WRONG, wrong)):
+    for message, how_many in ((_CUT, cut), (_WRONG, wrong), (TWICE, again)):
         if how_many:
             trace.note("warning", message, how_many)
     return trace
+
+
+def _lines_again(path: Path) -> int:
+    """Return how many lines, which are numbered, a file has again because it was appended to itself."""
+    try:
+        with path.open("rb") as file:
+            hashes = pl.Series([*map(hash, iter(lambda: file.readline(LINE_BYTES), b""))])
+    except OSError as error:
+        raise BadInput(path, error.strerror or type(error).__name__) from None
+    return len(hashes) // 2 if is_appended(hashes) else 0
 
 
 def _dictionaries(path: Path) -> Iterator[dict[Any, Any] | None]:

@@ -15,6 +15,8 @@ from opscope.core.payload import SEQ_BITS
 from opscope.core.schema import UNCLOSED
 from opscope.core.tables.intervals import Ints
 
+from .ring import times
+
 
 @dataclass(slots=True)
 class Texts:
@@ -61,10 +63,16 @@ def ranges(
     """
     counts: Counter[str] = Counter()
     frames = [_thread_ranges(np.empty((0, 2), np.int64), 0, stop, texts, counts)]
+    logs_of: dict[int, list[Ints]] = {}
     for index, log in logs.items():
         if index not in os_tids:
             counts["threads whose description was lost: they are numbered -1, -2 and so on"] += 1
-        frames.append(_thread_ranges(log, os_tids.get(index, -1 - index), stop, texts, counts))
+        logs_of.setdefault(os_tids.get(index, -1 - index), []).append(log)
+    for thread, parts in logs_of.items():
+        log = np.concatenate(parts)
+        if len(parts) > 1:  # native code may take over between a push and its pop
+            log = log[np.argsort(times(log), kind="stable")]
+        frames.append(_thread_ranges(log, thread, stop, texts, counts))
     rows_of_ranges = pl.concat(frames).sort(
         "start", "end", descending=[False, True], maintain_order=True
     )

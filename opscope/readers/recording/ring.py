@@ -60,8 +60,13 @@ def end(logs: Mapping[int, Ints], clocks: Sequence[tuple[int, int, int]]) -> int
 
 def since(begin: int, log: Ints) -> Ints:
     """Return the records of a thread from ``begin`` on; a payload belongs to the record that follows it."""
-    payload = log[:, 0] == recording_format.PAYLOAD
-    time = log[:, 1].copy()
-    time[payload] = np.append(time[1:], 0)[payload]
-    kept: Ints = log[time >= begin]
+    kept: Ints = log[times(log) >= begin]
     return kept
+
+
+def times(log: Ints) -> Ints:
+    """Return the time of each record of a thread."""
+    payload = log[:, 0] == recording_format.PAYLOAD
+    time: Ints = log[:, 1].copy()
+    time[payload] = np.append(time[1:], 0)[payload]
+    return time

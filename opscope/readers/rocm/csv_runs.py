@@ -23,7 +23,7 @@ import polars as pl
 
 from opscope.core.tables.impossible import NO_TIME
 from opscope.readers.errors import BadInput
-from opscope.readers.rows import UNEVEN
+from opscope.readers.rows import TWICE, UNEVEN, is_appended
 
 from . import agents
 from .marks import ROCTX
@@ -71,6 +71,11 @@ _MOST_COUNTERS: Final = 20_000
 def read(path: Path, kind: str, parts: Parts) -> None:
     """Add the rows of a table to ``parts``. Raises BadInput."""
     table = Table(path)
+    # equal rows of one dispatch may be a counter's instances
+    several = table.text("dispatchid", "index").n_unique() > 1
+    if several and is_appended(table.rows.hash_rows()):
+        table.rows = table.rows[: len(table) // 2]
+        parts.note("warning", TWICE, len(table))
     if table.header.kind != kind:
         raise BadInput(path, "changed while it was read")
     if table.uneven:

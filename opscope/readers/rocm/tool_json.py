@@ -404,6 +404,7 @@ def _allocate(
 def _count(process: _Process, number: Mapping[int, int], pid: int | None, parts: Parts) -> None:
     """Counters: one record of a counter for each of its instances, which are added up as the CSV does."""
     collected = process.callback_records.counter_collection
+    collected = [*{msgspec.json.encode(record): record for record in collected}.values()]
     names = {_handle(counter.id): counter.name for counter in process.counters}
     rows = [
         (

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import polars as pl
 
 from opscope.core.tensorrt_layers import Layer, NotLayers, layers_of
 from opscope.readers.errors import BadInput
-from opscope.readers.rows import decode
+from opscope.readers.rows import TWICE, decode, is_appended
 
 #: Shares in a log have one digit after the point.
 ROUNDED_SHARE: Final = 0.05
@@ -225,6 +226,9 @@ def _timing(part: Part, document: list[Any]) -> None:
         if "computeMs" not in run or "latencyMs" not in run:
             raise BadInput(part.path, "a run without computeMs and latencyMs")
         part.runs.append(run)
+    if is_appended(pl.Series([hash(tuple(run.items())) for run in part.runs])):
+        part.runs = part.runs[: len(part.runs) // 2]
+        part.notes.append(("warning", TWICE, len(part.runs)))
     part.kinds.add("runs")
 
 

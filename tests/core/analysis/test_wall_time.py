@@ -317,3 +317,16 @@ def test_a_process_whose_only_event_lasts_no_time_has_no_rows():
     profile = recorded(times=[], ranges=[a_range(5, 5, "forward", "aten::mm()")])
     assert profile.of(lives) == {}
     assert len(profile.wall_time()) == 0
+
+
+def test_what_has_no_process_ends_no_answer(trace_of):
+    """Nobody's own file lacks them, and a stranger's may."""
+    ranges = [
+        {"process": None, "thread": 1, "start": 100 * n, "end": 100 * n + 90, "kind": "pushpop", "category": category,
+         "text": text, "domain": "opscope.torch"}
+        for n in range(6) for category, text in (("step", f"step {n}"), (None, "aten::mm(f32[2,2], f32[2,2]) -> f32[2,2]"))
+    ]  # fmt: skip
+    times = [{"process": None, "kind": "process", "start": 0, "end": 900}]
+    profile = Profile(trace_of(ranges=ranges, process_times=times, processes=[{"process": 0}]))
+    assert profile.diagnosis().height
+    assert profile.wall_time() is not None

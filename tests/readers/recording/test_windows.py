@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
+from opscope.core import recording_format
+from opscope.readers.recording.ranges import Texts, ranges
 from opscope.readers.recording.windows import BEFORE, with_windows
 
 
@@ -50,3 +53,25 @@ def test_what_was_launched_before_the_ranges_were_recorded_is_left_out(trace_of,
     told = dict(part["notes"].select("what", "how_many").rows())
     assert told.get(BEFORE, 0) == 2 * (len(at) - len(kept))
     assert part["windows"].select(pl.len()).item() == 0
+
+
+def test_a_range_that_ends_in_the_log_of_native_code_ends_there():
+    """Somebody attached: the first step began in Python, and native code took over inside it."""
+    step, op, pop = 7, 8, recording_format.POP_BASE
+    words = {
+        "domain": ["opscope.step", "opscope.torch"],
+        "category": ["step", None],
+        "text": ["step 3", "op"],
+    }
+    texts = Texts(np.array([step, op]), np.array([3, 0]), pl.DataFrame(words))
+    python = [(step, 10)]
+    native = [(op, 20), (pop, 30), (pop - 3, 40), (step, 41), (recording_format.PAYLOAD, 5), (op, 50), (pop, 60),
+              (pop - 3, 70)]  # fmt: skip
+    logs = {0: np.array(python), recording_format.SOURCE_THREADS: np.array(native)}
+    notes: list[tuple[str, str, int]] = []
+    table = ranges(logs, texts, dict.fromkeys(logs, 4000), 100, notes)
+    assert table.select("thread", "start", "end", "text", "payload").rows() == [
+        (4000, 10, 40, "step 3", None), (4000, 20, 30, "op", None),
+        (4000, 41, 70, "step 3", None), (4000, 50, 60, "op", 5),
+    ]  # fmt: skip
+    assert not notes

@@ -200,7 +200,7 @@ def lives(profile: Answers) -> dict[int, Life]:
         for process, start, end in bounds.select("process", "start", "end").rows()
         if start < end  # a process whose events all have length 0 has no known time
     }
-    times = profile.of(process_times)
+    times = profile.of(process_times).drop_nulls("process")
     if profile.selected is not None:
         why = SELECTION
         return {

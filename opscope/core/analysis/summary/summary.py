@@ -22,7 +22,7 @@ from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import grouped, matching, pairs, pieces
-from opscope.core.tables.intervals import Ints, intersect, merge, subtract, union_length
+from opscope.core.tables.intervals import NONE, Ints, intersect, merge, subtract, union_length
 from opscope.core.tables.trace import SELECTED, Trace
 
 SCHEMA: Final = {
@@ -313,8 +313,9 @@ def _time_of(ops: pl.DataFrame) -> int:
 
 def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
     """Yield (process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
-    steps = captured_steps(trace, ended_steps(trace["ranges"]))
-    top = ops.filter(pl.col("parent_id").is_null())
+    numbered = pl.col("process", "thread").fill_null(NONE)
+    steps = captured_steps(trace, ended_steps(trace["ranges"])).with_columns(numbered)
+    top = ops.filter(pl.col("parent_id").is_null()).with_columns(numbered)
     stepping = steps.select("process", "thread").unique()
     pool = top.join(stepping, on=["process", "thread"], how="anti", nulls_equal=True)
     for (process, thread), part in steps.group_by("process", "thread"):
