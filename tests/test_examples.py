@@ -28,6 +28,7 @@ RUNS = {
     "onnxruntime_cnn.py": (("onnxruntime", "onnx"), "recorder", NO_GPU),
     "onnxruntime_transformer.py": (("onnxruntime", "onnx"), "recorder", NO_GPU),
     "opscope_paddle/train.py": (("paddle",), "recorder", NO_GPU),
+    "openvino_mlp.py": (("openvino", "opscope_openvino"), "recorder", NO_GPU),
     "jax_cnn.py": (
         ("jax",),
         "xplane",
@@ -72,6 +73,8 @@ ANSWERS = {
     # 2 % outside in the median; one step of 40 builds the next session, and takes 40 % of all time
     "onnxruntime_transformer.py": PYTHON[:2],
     "opscope_paddle/train.py": PYTHON,
+    # one run of 0.3 ms a step, and 0.1 ms to describe it and to make the next batch
+    "openvino_mlp.py": PYTHON,
     # 200 and 330 ops a step of 1 to 2 µs: the jitted step is one, the loops of the host are the rest
     "jax_cnn.py": PYTHON,
     "jax_mlp.py": PYTHON,

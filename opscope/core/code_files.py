@@ -45,9 +45,11 @@ _OF_MODELS: Final = (
 
 #: A frame of a stack: file, line, function.
 StackFrame: TypeAlias = "tuple[str, int, str]"
-#: opscope's own code: its wrappers around the user's functions, and what starts and stops a recording.
-_OURS: Final = tuple(
-    f"/opscope/{room}/" for room in ("adapters", "backends", "callbacks", "cli", "core")
+#: opscope's own code: its wrappers around the user's functions, and what starts and stops a recording; and
+#: adapters in packages of their own (``opscope_openvino``).
+_OURS: Final = (
+    *(f"/opscope/{room}/" for room in ("adapters", "backends", "callbacks", "cli", "core")),
+    "-packages/opscope_",
 )
 _FOREIGN_PARTS: Final = ("site-packages", "dist-packages", "/lib/python3", "<", *_OURS)
 _FOREIGN_STARTS: Final = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.core.code_files import kept_frames, library_file, select_frames
+from opscope.core.code_files import is_ours, kept_frames, library_file, select_frames
 
 HERE = "/home/me/venv/lib/python3.11/site-packages/"
 
@@ -73,3 +73,17 @@ def test_three_frames_of_the_user_s_are_kept_and_one_of_a_library_at_most():
     ]
     assert select_frames(library) == (("l0.py", 0),)
     assert select_frames([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_own"),
+    [
+        ("/venv/lib/python3.11/site-packages/opscope/core/capture/emit.py", True),
+        ("/home/me/opscope/adapters/torch/dispatch.py", True),
+        ("/venv/lib/python3.11/site-packages/opscope_openvino/__init__.py", True),
+        ("/home/me/opscope_experiments/train.py", False),
+        ("/venv/lib/python3.11/site-packages/openvino/_ov_api.py", False),
+    ],
+)
+def test_code_of_adapters_in_packages_of_their_own_is_opscope_s(path, is_own):
+    assert is_ours(path) == is_own

@@ -16,7 +16,7 @@ import polars as pl  # noqa: E402
 import opscope  # noqa: E402
 from tests.script import module_at  # noqa: E402
 
-example = module_at("examples/opscope_openvino/infer.py")
+example = module_at("examples/openvino_mlp.py")
 BATCHES = (8, 32)
 RUNS = 12
 #: Multiplications of one row in both products.

@@ -1,6 +1,6 @@
 """A small network in OpenVINO, run on batches of several sizes.
 
-opscope run -- python examples/opscope_openvino/infer.py
+opscope run -- python examples/openvino_mlp.py
 """
 
 from __future__ import annotations
