@@ -94,7 +94,7 @@ def sureness(name: str) -> Sureness:
     words = _words(name)
     while len(words) > 1 and (words[-1] in kinds["forms"] or words[-1].isdigit()):
         words.pop()
-    if not words:
+    if not words or words[-1].startswith("nopass"):
         return Sureness.NOT
     *before, last = words
     if last in ("token", "tokens") or (last in ("key", "keys")):
@@ -390,7 +390,7 @@ def _values(
             yield from (
                 line.span(1)
                 for line in _re(r"[ \t]*(?:- )?([^\n]*)\n?").finditer(text, *block.span(1))
-                if line[1] and (sure == Sureness.SURE or _worth(line[1], sure, True))
+                if line[1] and (text[at] in "|>" or _worth(line[1], sure, True))
             )
             return
     # user, password = "…", "…"
