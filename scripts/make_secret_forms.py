@@ -715,7 +715,7 @@ WORDS: Final[dict[str, str]] = {
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
     " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
-    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps",
+    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps policies rule rules requirements",
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
@@ -777,7 +777,7 @@ PATTERNS: Final[dict[str, str]] = {
     "sign": (
         r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=)|\)(?=\s?=\s?[(\[]))?[ \t\u200f]{0,8}(?:"
         # password: str =
-        r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[](?:[\w.\[\], |&']|\(\)){0,40}?\s{0,4}=(?!=)\s{0,4}"
+        r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[](?:[\w.\[\], |&'?]|\(\)){0,40}?\s{0,4}=(?!=)\s{0,4}"
         r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
         r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]"
         r"|\bin\s(?=[\[(][rbf]?[\"'])|\bto\s(?=[\"'])|\)?(?<=[\])])\sor\s(?=[rbf]?[\"']))"
@@ -800,7 +800,7 @@ PATTERNS: Final[dict[str, str]] = {
     "join inside": r"\s{0,80}[+,.]?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])",
     "block": r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)",
     "items": r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)",
-    "next line": r"[ \t]*\n([ \t]+[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
+    "next line": r"[ \t]*\n( +[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
     "bare": r"[^\s&;,'\"`}\])\\<][^\s&;,'\"`}\])\\<]*",
     "line": r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))",
     "several": r"(?:^|\n)[ \t]*\(?(?:[\w.]+,[ \t]*){1,8}[\w.]+$",

@@ -94,7 +94,7 @@ def sureness(name: str) -> Sureness:
     words = _words(name)
     while len(words) > 1 and (words[-1] in kinds["forms"] or words[-1].isdigit()):
         words.pop()
-    if not words:
+    if not words or words[-1].startswith("nopass"):
         return Sureness.NOT
     *before, last = words
     if last in ("token", "tokens") or (last in ("key", "keys")):
@@ -390,7 +390,7 @@ def _values(
             yield from (
                 line.span(1)
                 for line in _re(r"[ \t]*(?:- )?([^\n]*)\n?").finditer(text, *block.span(1))
-                if line[1] and (sure == Sureness.SURE or _worth(line[1], sure, True))
+                if line[1] and (text[at] in "|>" or _worth(line[1], sure, True))
             )
             return
     # user, password = "…", "…"
@@ -528,7 +528,8 @@ def _is_literal(value: str, sure: Sureness, name: str) -> bool:
 
 def _is_message(value: str) -> bool:
     """Whether a value of several words speaks of passwords: "Passwords do not match"."""
-    return " " in value and not _data()["words"]["passwords"].isdisjoint(_words(value[:_JUDGED]))
+    several = value.count(" ") > (3 if re.search(r"\d", value) else 0)
+    return several and not _data()["words"]["passwords"].isdisjoint(_words(value[:_JUDGED]))
 
 
 def _is_expression(value: str) -> bool:
@@ -536,10 +537,9 @@ def _is_expression(value: str) -> bool:
     if re.match(r"[A-Za-z_][\w.]*\((?:$|[\w\"'*)])", value):
         return True
     item = _pattern("reference").fullmatch(value) or re.match(r"[A-Za-z_][\w.]*\[", value)
-    last = value.rpartition(".")[2]
-    if item and "_" in last and is_secret(last):
-        return True  # process.env.E2E_PWD
-    return bool(item) and not any(char.isdigit() for char in value.partition("[")[0])
+    constant = value.rpartition(".")[2]  # process.env.E2E_PWD
+    named = "_" in constant and is_secret(constant)
+    return bool(item) and (named or not any(char.isdigit() for char in value.partition("[")[0]))
 
 
 def _alone(text: str, at: int, last: re.Match[str]) -> bool:

@@ -1765,5 +1765,10 @@ processorArchitecture='x86' publicKeyToken='{h16}' language='*'
 it('attaches Authorization: Bearer when Supabase has a session', () => {
 All endpoints require the `Authorization: Bearer api::<token>` header.
 Auth: `Authorization: Bearer $CLOUDFLARE_API_TOKEN`. Zone-scoped, so every
+val groupPasswds: MutableList<Passwd>,\nval selectPasswd: Passwd? = null,
+sudo: ALL=(ALL) NOPASSWD:ALL
+export const PASSWORD_POLICIES = [\n  { id: 1, name: 'Default Strong Policy', minLen: 8 }
+Repository secrets:\n   - `WEBHOOK_URL`\n   - `BEARER_TOKEN`\n
+clean-secrets:\n	find . -name "node_modules" -type d\n
 """,
 }
