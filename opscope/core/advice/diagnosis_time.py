@@ -325,7 +325,7 @@ def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only:
     if not cpu_only:
         return Host(loading, compiling, on_host(ops.attribution), {}, 0, 0.0)
     ranges, meaning = trace["ranges"], ops.attribution.meaning
-    talks = meaning.each(lambda reading: reading.direction == "communication")
+    talks = meaning.talks
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
     outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)

@@ -50,7 +50,7 @@ def add_parameters(
 
     ``kernel_op``: the op row of each kernel. An op without a record of its own has that of its first kernel.
     """
-    talks = meaning.each(lambda reading: reading.direction == "communication")
+    talks = meaning.talks
     rows = np.flatnonzero(is_op & talks[meaning.reading])
     if not len(rows):
         return meaning

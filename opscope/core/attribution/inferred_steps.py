@@ -295,7 +295,7 @@ def _all_step(
 ) -> bool:
     """Return whether every process that may have steps marks them, as most programs do; checked piece by
     piece."""
-    steps = np.array([reading.role == "step" for reading in meaning.readings], bool)
+    steps = meaning.each(lambda reading: reading.role == "step")
     stepping, others = np.empty(0, np.int32), np.empty(0, np.int32)
     for part in pieces(len(ranges)):
         reading = meaning.reading[part]

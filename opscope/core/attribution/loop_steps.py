@@ -272,9 +272,7 @@ class Loops:
         calls run in their order. None if these are fewer than ``LIKE`` of all: another shape is another
         program."""
         own = calls.name.removeprefix(_FUNCTION)
-        function = np.array(
-            [plain(function_of(reading) or "") == own for reading in self._meaning.readings], bool
-        )
+        function = self._meaning.each(lambda reading: plain(function_of(reading) or "") == own)
         rows = rows[function[self._meaning.reading[rows]]]
         start, end = (self._ranges[edge].gather(rows).fill_null(0) for edge in ("start", "end"))
         symbol = self._symbol[self._meaning.reading[rows]]
@@ -295,9 +293,7 @@ class Loops:
         a function that runs on other threads, the time of its operations."""
         ranges, meaning = self._ranges, self._meaning
         own = name.removeprefix(_FUNCTION)
-        function = np.array(
-            [plain(function_of(reading) or "") == own for reading in meaning.readings], bool
-        )
+        function = meaning.each(lambda reading: plain(function_of(reading) or "") == own)
         rows = np.flatnonzero(
             function[meaning.reading]
             & self._is_op

@@ -150,10 +150,9 @@ def _give_to_backward(ops: Ops, rows: Ints, calls: Ints) -> None:
 
 def _are_backward(meaning: Meaning) -> NDArray[np.bool_]:
     """Return for each reading whether it is a call of PyTorch's ``backward`` itself."""
-    return np.array(
-        [reading.call is not None and reading.role == "op" and reading.call.name in _BACKWARD
-         for reading in meaning.readings], bool,
-    )  # fmt: skip
+    return meaning.each(
+        lambda r: r.call is not None and r.role == "op" and r.call.name in _BACKWARD
+    )
 
 
 def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> Instances:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import source_text
 from opscope.core.communication import HOST_BACKENDS, TORCH
-from opscope.core.dialects import Reading
 from opscope.core.group_specs import rank_at
 from opscope.core.perf import kinds
 from opscope.core.perf.ops.communication import buffer_bytes, collective
@@ -110,11 +109,9 @@ def _told(attribution: Attribution, op: pl.Series) -> list[pl.Series]:
     """Return ``completed`` and ``source`` of the calls in the rows ``op`` of ``ranges``."""
     rows = op.fill_null(NONE).to_numpy()
     state = gather(attribution.trace["ranges"]["attrs"], rows).str.extract(_COMPLETED)
-    readings = attribution.meaning.readings
-    lines = [
-        source_text(reading.call.frames) or None if reading.call is not None else None
-        for reading in readings
-    ]
+    lines = attribution.meaning.each(
+        lambda reading: (reading.call and source_text(reading.call.frames)) or None, object
+    ).tolist()
     return [
         (state == "true").alias("completed"),
         spread("source", lines, at(attribution.meaning.reading, rows)).cast(pl.String),
@@ -190,7 +187,7 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     """
     named = kinds.communicates(attribution.trace["kernels"]["name"])
     meaning = attribution.meaning
-    talks = meaning.each(_talks)
+    talks = meaning.talks
     if not talks.any():
         return named
     directed = meaning.each(lambda reading: reading.direction in DIRECTIONS)[meaning.reading]
@@ -201,11 +198,9 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
 
 def on_host(attribution: Attribution) -> dict[int, tuple[Ints, Ints]]:
     """Return by process (-1: not recorded) the times at which a backend ran collectives on host threads."""
-    readings = attribution.meaning.readings
-    of_backend = [
-        reading.call is not None and reading.call.name.startswith(_BACKENDS) for reading in readings
-    ]
-    rows = np.array(of_backend, bool)[attribution.meaning.reading] & attribution.is_op
+    meaning = attribution.meaning
+    of_backend = meaning.each(lambda r: r.call is not None and r.call.name.startswith(_BACKENDS))
+    rows = of_backend[meaning.reading] & attribution.is_op
     table = attribution.trace["ranges"][np.flatnonzero(rows)]
     return {
         NONE if process is None else int(process): merge(
@@ -222,7 +217,7 @@ def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, 
     Time in which a collective inside such an op blocks its thread is not counted as computing.
     """
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
-    talks = meaning.each(_talks)
+    talks = meaning.talks
     talking = attribution.is_op & talks[meaning.reading]
     threads = ["process", "thread"]
 
@@ -256,16 +251,13 @@ def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
     return named & ~of_op
 
 
-def _talks(reading: Reading) -> bool:
-    return reading.direction == "communication"
-
-
 #: The facts about a collective's call, in the order of ``_describe``.
 _FACTS: Final = {
     "kind": pl.Categorical, "group": pl.Categorical, "dtype": pl.Categorical, "size": pl.Int64,
     "bytes": pl.Int64, "reduction": pl.Categorical, "members": pl.Categorical, "peer": pl.Int64,
     "place": pl.Int64,
 }  # fmt: skip
+_TALKS: Final = "communication"
 _SHOWN: Final = ("group", "size", "kind", "bytes", "dtype", "reduction", "members", "peer", "place")
 
 
@@ -275,7 +267,7 @@ class _Calls:
     def __init__(self, attribution: Attribution) -> None:
         meaning = attribution.meaning
         distinct, self._place = meaning.distinct
-        calls = [reading.call if _talks(reading) else None for reading in distinct]
+        calls = [reading.call if reading.direction == _TALKS else None for reading in distinct]
         rows = [(None,) * len(_FACTS) if call is None else _describe(call) for call in calls]
         self._facts = pl.DataFrame(rows, schema=_FACTS, orient="row")
         # PyTorch's calls return before the backend has begun; other ops run the collective themselves
@@ -284,12 +276,8 @@ class _Calls:
                 reading.call is not None and not reading.call.name.startswith(_RETURNING)
             )
         )
-        self.is_backend = meaning.each(
-            lambda reading: (
-                reading.call is not None
-                and _talks(reading)
-                and reading.call.name.startswith(_BACKENDS)
-            )
+        self.is_backend = meaning.talks & meaning.each(
+            lambda reading: reading.call is not None and reading.call.name.startswith(_BACKENDS)
         )
         self.is_call = self._facts["kind"].is_not_null().to_numpy()[self._place] & ~self.is_backend
 

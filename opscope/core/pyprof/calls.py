@@ -62,13 +62,11 @@ class _Around:
     def of(cls, ops: Ops, rows: Ints) -> _Around:
         attribution = ops.attribution
         python = _python_calls(attribution)
-        backward = np.array(
-            [
+        backward = attribution.meaning.each(
+            lambda reading: (
                 reading.direction == "backward"
                 and (reading.call is None or reading.call.name != _ACCUMULATE)
-                for reading in attribution.meaning.readings
-            ],
-            bool,
+            )
         )
         counted = np.full(len(rows), NONE, np.int64)
         counted[rows >= 0] = ops.counted_ops(rows[rows >= 0])

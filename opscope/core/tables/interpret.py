@@ -61,6 +61,11 @@ class Meaning:
         values: NDArray[Any] = np.array([value(reading) for reading in distinct], dtype)[place]
         return values
 
+    @property
+    def talks(self) -> NDArray[np.bool_]:
+        """Whether each reading is of a collective."""
+        return self.each(lambda reading: reading.direction == "communication")
+
     def phases(self, *names: str) -> NDArray[np.bool_]:
         """Return for each reading whether it is a phase with one of these names."""
         flags = self.each(lambda reading: reading.role == "phase")

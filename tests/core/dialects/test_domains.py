@@ -81,3 +81,21 @@ def test_a_trace_without_prepared_graphs_loads_no_dialect_of_another_framework()
     start = "opscope.core.dialects."
     names = {name.removeprefix(start) for name in done.stdout.split() if name.startswith(start)}
     assert names & set(DIALECTS) == {"nccl"}  # collectives of every framework have its parameters
+
+
+@pytest.mark.parametrize("domain", ["user", "else"])
+def test_a_value_of_ranges_that_are_read_alike_is_asked_once(domain):
+    """A server has a name for each of its steps, and all are the user's ranges."""
+    table = pl.DataFrame(
+        {
+            "process": [0] * 40,
+            "thread": [1] * 40,
+            "start": list(range(40)),
+            "end": list(range(1, 41)),
+            "domain": [domain] * 40,
+            "text": [f"step {number} of 40" for number in range(40)],
+        }
+    )
+    asked = []
+    flags = interpret(Trace.of({"ranges": table})).each(lambda reading: not asked.append(reading))
+    assert (len(asked), int(flags.sum())) == (1, 40)

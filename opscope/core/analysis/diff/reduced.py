@@ -354,10 +354,7 @@ class _Classes:
             name: processes_of(trace[name]["process"])
             for name in ("kernels", "memops", "calls", "ranges")
         }
-        speaks = np.array(
-            [reading.direction == "communication" for reading in ops.attribution.meaning.readings],
-            bool,
-        )
+        speaks = ops.attribution.meaning.talks
         reading = ops.attribution.meaning.reading.astype(np.int64)
         self._speaks = at(speaks, reading, False) if len(speaks) else reading >= 0
 

@@ -403,10 +403,7 @@ def ops_open(profile: Answers, speaking: bool = True) -> dict[int, Spans]:
     rows = ops.rows[ops.times.parent < 0]
     rows = rows[ranges["thread"].gather(rows).is_not_null().to_numpy()]
     if not speaking:
-        says = np.array(
-            [reading.direction == "communication" for reading in meaning.readings], bool
-        )
-        rows = rows[~says[meaning.reading[rows]]]
+        rows = rows[~meaning.talks[meaning.reading[rows]]]
     table = ranges.select("process", "start", "end")[rows].drop_nulls()
     return {int(number): _spans(part) for (number,), part in table.group_by("process")}
 

@@ -35,10 +35,7 @@ class AutogradThreads:
         )
         seq = attribution.meaning.seq
         meaning = attribution.meaning
-        names = [
-            reading.call.name if reading.call is not None else "" for reading in meaning.readings
-        ]
-        is_node = np.array([_NODE.search(name) is not None for name in names], bool)
+        is_node = meaning.each(lambda r: r.call is not None and bool(_NODE.search(r.call.name)))
         first = False
         self._seq = seq
         self.lanes: set[tuple[int, int]] = set()

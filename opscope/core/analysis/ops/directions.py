@@ -294,12 +294,8 @@ class _Settling:
 
     def _of_reads(self) -> Flags:
         """Return per reading whether it is of an op that reads a value back."""
-        return np.array(
-            [
-                reading.call is not None and reading.call.name.partition(".")[0] in _READS
-                for reading in self._attribution.meaning.readings
-            ],
-            bool,
+        return self._attribution.meaning.each(
+            lambda r: r.call is not None and r.call.name.partition(".")[0] in _READS
         )
 
     def settled(self) -> Settled:

@@ -179,10 +179,8 @@ def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> tuple[in
     of = (ranges["process"].fill_null(NONE) == process).to_numpy()
     rows = np.flatnonzero(attribution.is_op[: len(ranges)] & of)
     start, end = (ranges[name].to_numpy()[rows] for name in ("start", "end"))
-    with_body = [
-        reading.call is not None and reading.call.name in _WITH_BODY for reading in meaning.readings
-    ]
-    holds = at(np.array(with_body, bool), meaning.reading[rows], False)
+    with_body = meaning.each(lambda r: r.call is not None and r.call.name in _WITH_BODY)
+    holds = at(with_body, meaning.reading[rows], False)
     low, high = merge(start[holds], end[holds])
     around = np.searchsorted(low, start, "left") - 1
     step = steps[1](start)

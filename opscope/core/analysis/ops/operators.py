@@ -163,9 +163,7 @@ def _judge(
     if own.any():
         uses[identity[forest.with_inside(own.astype(np.int64)) > 0]] = True
     # a user's range that counts as an op could contain anything
-    called = np.array(
-        [reading.call is not None for reading in ops.attribution.meaning.readings], bool
-    )
+    called = ops.attribution.meaning.each(lambda reading: reading.call is not None)
     judged = ops.readings["op_type"].is_not_null().to_numpy() & called
     return uses, judged[ops.attribution.meaning.reading[row]]
 

@@ -240,11 +240,10 @@ def _keep(ops: Ops, selection: Selection) -> Kept:
 def _steps(attribution: Attribution) -> tuple[Flags, Ints]:
     """Return per range row whether it is a step that ended, and the step's number."""
     meaning = attribution.meaning
-    numbers = [
-        reading.step if reading.role == "step" and reading.step is not None else NONE
-        for reading in meaning.readings
-    ]
-    number = np.array(numbers, np.int64)[meaning.reading]
+    numbers = meaning.each(
+        lambda r: NONE if r.role != "step" or r.step is None else r.step, np.int64
+    )
+    number = numbers[meaning.reading]
     is_step = number >= 0
     if is_step.any():
         attrs = attribution.trace["ranges"]["attrs"]
@@ -284,7 +283,7 @@ def _parts(ops: Ops, selection: Selection) -> Iterator[tuple[Callable[[Ints], Fl
     attribution = ops.attribution
     trace, meaning = attribution.trace, attribution.meaning
     if selection.layers:
-        is_layer = np.array([reading.role == "layer" for reading in meaning.readings], bool)
+        is_layer = meaning.each(lambda reading: reading.role == "layer")
         rows = np.flatnonzero(is_layer[meaning.reading])
         paths = ops.context.layer(*ops.places(rows))
         chosen = _texts_in(paths, selection.layers, _layer_matches)

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import polars as pl
 
+from opscope.core.dialects.serving import VLLM
 from opscope.core.question.parameters import WrongParameter
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -146,8 +147,9 @@ def _in_phases(
     entering, running = (_had(steps, phase) for phase in _NOT_IN)
     step, request, _ = decodes = _members(steps, "decode", logged, since, until, running)
     present = np.bincount(step, minlength=len(steps))
-    # without tokens, a request that runs may be in a chunk of its prefill
-    doubtful = steps["decode_tokens"].is_null().to_numpy() & (running > 0) & (entering >= 0)
+    # in vLLM's names without tokens, a request that runs may be in a chunk of its prefill
+    untold = (steps["source"] == VLLM) & steps["decode_tokens"].is_null()
+    doubtful = untold.fill_null(False).to_numpy() & (running > 0) & (entering >= 0)
     free = np.where(doubtful, np.maximum(running - present, 0), 0)
     latest = np.where(free > 0, steps["entered"].to_numpy(), _FAR)
     step, request, _ = _members(steps, "prefill", logged, low, high, entering + free, latest)

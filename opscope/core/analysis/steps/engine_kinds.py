@@ -104,11 +104,8 @@ class _Shapes(NamedTuple):
 
     @classmethod
     def of(cls, ops: Ops) -> _Shapes:
-        readings = ops.attribution.meaning.readings
-        return cls(
-            np.array([_rows(reading) for reading in readings], np.int64),
-            np.array([_lengths(reading) for reading in readings], np.int64).reshape(-1, 3),
-        )
+        each = ops.attribution.meaning.each
+        return cls(each(_rows, np.int64), each(_lengths, np.int64).reshape(-1, 3))
 
 
 def _shapes(reading: Reading) -> list[tuple[int, ...]]:

@@ -21,7 +21,7 @@ from opscope.core.analysis.steps.step_times import made_up, processes_of, step_b
 from opscope.core.attribution.inferred_steps import trains
 from opscope.core.attribution.loop_steps import EVALUATIONS
 from opscope.core.schema import CHECKPOINT
-from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import Ints, merge, nest
 
 #: The sections. ``before``: until the first op, layer or phase. ``building``: from then to the first step.
@@ -220,12 +220,12 @@ def _marked(ops: Ops) -> tuple[_Spans, _Spans, dict[int, int]]:
     process = processes_of(ranges["process"])
     start, end = (ranges[name].fill_null(0).to_numpy() for name in ("start", "end"))
     evaluating, passing = (
-        _phase(meaning, names)[meaning.reading] & on_host for names in (EVALUATIONS, ("forward",))
+        meaning.phases(*names)[meaning.reading] & on_host for names in (EVALUATIONS, ("forward",))
     )
     # if nothing is trained, a forward pass is not an evaluation; nor is one that builds the model
     passing &= np.isin(process, process[trains(meaning)[meaning.reading]])
     passing |= evaluating
-    saving = _phase(meaning, (CHECKPOINT,))[meaning.reading] & on_host
+    saving = meaning.phases(CHECKPOINT)[meaning.reading] & on_host
     working = (ops.attribution.is_op | np.isin(meaning.role, _WORK)) & on_host
     return (
         _by_process(process, start, end, passing),
@@ -248,11 +248,6 @@ def _by_process(process: Ints, start: Ints, end: Ints, chosen: NDArray[np.bool_]
         top = rows[tree.order[tree.parent < 0]]
         spans[int(number)] = merge(start[top], end[top])
     return spans
-
-
-def _phase(meaning: Meaning, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Return per reading whether it is one of these phases."""
-    return meaning.phases(*names)
 
 
 def run_sections(profile: Answers) -> pl.DataFrame:

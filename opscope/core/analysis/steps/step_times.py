@@ -171,7 +171,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
     kernels, memops, ranges = trace["kernels"], trace["memops"], trace["ranges"]
     talks = communicating(attribution)
     sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
-    speaks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
+    speaks = meaning.talks
     loading = loads(ops)
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
@@ -240,13 +240,7 @@ def loads(ops: Ops) -> NDArray[np.bool_]:
     """Return whether each range belongs to a data loader: an op or range that reads input, or the input
     phase."""
     meaning = ops.attribution.meaning
-    input_flags = np.array(
-        [
-            reading.direction == "input" or (reading.role == "phase" and text == "input")
-            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-        ],
-        bool,
-    )
+    input_flags = meaning.phases("input") | meaning.each(lambda r: r.direction == "input")
     every: NDArray[np.bool_] = at(input_flags, meaning.reading.astype(np.int64), False)
     return every
 
