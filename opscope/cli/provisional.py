@@ -6,19 +6,15 @@ import logging
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from opscope import profile, readers
 from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL
 from opscope.core.question import units
 
 from . import common
 
-if TYPE_CHECKING:
-    from opscope.profile import Profile
-
 _log = logging.getLogger(__name__)
-#: Bytes of a file of which a report takes about 10 s.
-LARGE: Final = 512 << 20
 #: Formats of which a part can be cut out, with the module that does it and the part's name.
 _CUTS: Final = {
     "kineto": ("opscope.readers.kineto.excerpt", "part.json"),
@@ -29,16 +25,14 @@ _FINDINGS: Final = 2
 
 
 def say_provisional(path: str) -> str | None:
-    """Say what a part of the file shows, if it is a large one; return the first finding's name.
+    """Say what a part of the file shows, if its format has one; return the first finding's name.
 
     Whatever goes wrong is left to the reading of the whole file.
     """
     try:
         file = Path(path)
-        if not file.is_file() or file.stat().st_size < LARGE:
+        if not file.is_file():
             return None
-        from opscope import profile, readers  # lazy: few files are large
-
         module, name = _CUTS.get(readers.format_of(file), ("", ""))
         if not module:
             return None
@@ -51,11 +45,11 @@ def say_provisional(path: str) -> str | None:
         return None
 
 
-def _say(profile: Profile, share: float) -> str | None:
-    rows = [row for row in profile.diagnosis().to_dicts() if row["finding"] != CANNOT_TELL]
+def _say(part: profile.Profile, share: float) -> str | None:
+    rows = [row for row in part.diagnosis().to_dicts() if row["finding"] != CANNOT_TELL]
     if not rows:
         return None
-    steps = int(profile.summary()["steps"].item() or 0)
+    steps = int(part.summary()["steps"].item() or 0)
     basis = f"{units.counted(steps, 'step')} near its middle" if steps else "no whole step"
     named = " and ".join(map(_named, rows[:_FINDINGS]))
     common.say(
@@ -69,8 +63,9 @@ def _named(row: dict[str, Any]) -> str:
     return f"{units.text(row['finding'])}{share}"
 
 
-def say_correction(provisional: str, profile: Profile) -> None:
+def say_correction(provisional: str, whole_file: profile.Profile) -> None:
     """Say that all of the file shows another cause than its part did, if so."""
-    finding = str(profile.diagnosis()["finding"][0])
+    finding = str(whole_file.diagnosis()["finding"][0])
     if finding != provisional:
-        common.say(f"corrected: {provisional} was provisional; all of the file shows {finding}")
+        shown = "does not tell the cause" if finding == CANNOT_TELL else f"shows {finding}"
+        common.say(f"corrected: {provisional} was provisional; all of the file {shown}")

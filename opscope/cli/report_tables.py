@@ -18,12 +18,15 @@ from opscope.reports.next_steps import next_steps
 
 from . import common, outputs
 from .options import Where
-from .provisional import say_correction, say_provisional
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
     from .report import Options
+
+
+#: Bytes of a file of which a report takes about 10 s.
+LARGE: Final = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +43,28 @@ class Choice:
 def tables(asked: Options) -> None:
     """Give the reports: in files of each format, as one JSON object, or as tables."""
     choice = _choice(asked)
-    is_whole = len(asked.file) == 1 and asked.where == Where() and not asked.engine.given()
-    provisional = None
-    if is_whole and choice.default and not (asked.json or choice.kinds):
-        provisional = say_provisional(asked.file[0])
+    is_whole = asked.where == Where() and not asked.engine.given()
+    first_answer = None
+    if is_whole and choice.default and not (asked.json or choice.kinds) and _is_large(asked.file):
+        from . import provisional  # lazy: few files are large
+
+        first_answer = provisional.say_provisional(asked.file[0])
     profile = asked.load(_is_lean(asked, choice))
     try:
         _give(asked, choice, profile)
-        if provisional is not None:
-            say_correction(provisional, profile)
+        if first_answer is not None:
+            provisional.say_correction(first_answer, profile)
     except WrongParameter as error:
         # a value that only the answer can check, such as a detector's name
         common.fail(str(error))
+
+
+def _is_large(files: list[str]) -> bool:
+    """Whether the report is on one file, so large that a part of it is looked at first."""
+    try:
+        return len(files) == 1 and os.stat(files[0]).st_size >= LARGE
+    except (OSError, ValueError):  # a URL, or no file
+        return False
 
 
 def _give(asked: Options, choice: Choice, profile: Profile) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import opscope
-from opscope.cli import provisional
+from opscope.cli import provisional, report_tables
 from opscope.readers.kineto import excerpt
 from tests.command import opscope as command
 
@@ -139,7 +139,7 @@ def test_a_report_of_a_large_file_answers_before_it_is_read(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = command("report", large)
-    monkeypatch.setattr(provisional, "LARGE", 1)
+    monkeypatch.setattr(report_tables, "LARGE", 1)
     monkeypatch.setattr(excerpt.cut, "__defaults__", (60_000,))
     early = command("report", large)
     assert (early.returncode, early.stdout) == (0, plain.stdout)
@@ -153,8 +153,8 @@ def test_a_report_of_a_large_file_answers_before_it_is_read(
 def test_a_part_that_shows_something_else_is_corrected(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(report_tables, "LARGE", 1)
     monkeypatch.setattr(provisional, "say_provisional", lambda path: "input-bound")
-    monkeypatch.setattr("opscope.cli.report_tables.say_provisional", lambda path: "input-bound")
     run = command("report", large)
     finding = opscope.load(large).diagnosis()["finding"][0]
     assert f"corrected: input-bound was provisional; all of the file shows {finding}" in run.stderr
@@ -163,6 +163,6 @@ def test_a_part_that_shows_something_else_is_corrected(
 def test_a_selection_or_json_gets_no_provisional_answer(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provisional, "LARGE", 1)
+    monkeypatch.setattr(report_tables, "LARGE", 1)
     for words in (("--json",), ("--iter-start", "3"), ("--reports", "kinds")):
         assert "provisional" not in command("report", large, *words).stderr

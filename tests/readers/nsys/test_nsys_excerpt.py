@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.cli import provisional
+from opscope.cli import report_tables
 from opscope.readers.nsys import excerpt
 from tests.command import opscope as command
 
@@ -98,7 +98,7 @@ def test_a_report_of_a_large_export_answers_before_it_is_read(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = command("report", large)
-    monkeypatch.setattr(provisional, "LARGE", 1)
+    monkeypatch.setattr(report_tables, "LARGE", 1)
     monkeypatch.setattr(excerpt.cut, "__defaults__", (200,))
     early = command("report", large)
     assert (early.returncode, early.stdout) == (0, plain.stdout)
