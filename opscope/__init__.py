@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .profile import diff
     from .scale.one_call import load
 
-__all__ = ["annotate", "capture", "diff", "init", "load", "shutdown", "step", "wrap"]
+__all__ = ["annotate", "capture", "diff", "init", "load", "shutdown", "step", "step_block", "wrap"]
 
 # Imported at first use, so that ``import opscope`` loads neither a framework nor Polars.
 _LAZY = {
@@ -157,24 +157,6 @@ def shutdown() -> None:
     session.leave_step()
 
 
-class Step(int):
-    """A step's number. As a block, ``with opscope.step():``, the step ends where the block ends; a block that
-    raises is no whole step and does not count."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> Step:
-        return self
-
-    def __exit__(self, kind: object, *error: object) -> None:
-        session = _load_session()
-        if kind is None:
-            session.end_step()
-            session.no_step_comes()
-        else:
-            session.leave_step()
-
-
 def step(
     n: int | None = None,
     *,
@@ -182,13 +164,13 @@ def step(
     requests: int | None = None,
     new_tokens: int | None = None,
     cached_tokens: int | None = None,
-) -> Step:
+) -> int:
     """Begin a step (one training iteration), end the previous one if any, and return the step's number.
 
     Call it once per iteration, at its beginning: called at its end, the first iteration is in no step. The
-    last step ends where its ops show it. As a block, ``with opscope.step():``, each step ends with its
-    block. After the first call only these calls count steps; opscope no longer counts them by the
-    optimizers. Raises TypeError if ``n`` is not an integer.
+    last step ends where its ops show it; ``step_block`` says where each ends. After the first call only these
+    calls count steps; opscope no longer counts them by the optimizers. Raises TypeError if ``n`` is not an
+    integer.
 
     ``kind`` says that it is a step of an inference engine: prefill, decode, mixed, verify, draft or idle,
     with the requests in it, the tokens that it computes and those that were in the cache before, where
@@ -204,10 +186,23 @@ def step(
         from .core.capture import engine_kind  # lazy: few programs are servers
 
         mark = engine_kind.text(kind, requests, new_tokens, cached_tokens)
-        number = Step(session.step(n))
+        number: int = session.step(n)
         engine_kind.mark(mark)
         return number
-    return Step(session.step(n))
+    number = session.step(n)
+    return number
+
+
+def step_block(n: int | None = None) -> AbstractContextManager[int]:
+    """Make the block ``with opscope.step_block():`` a step, as ``step`` does, that ends where the block ends.
+
+    A block that raises is no whole step and does not count. Entering raises TypeError if ``n`` is not an
+    integer.
+    """
+    session = _session or _load_session()
+    session.steps_by_user = True
+    block: AbstractContextManager[int] = session.step_block(n)
+    return block
 
 
 #: The steps module, kept from the first ``step`` on: an import statement would cost more than a step.

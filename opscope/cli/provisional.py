@@ -39,7 +39,8 @@ def say_provisional(path: str) -> str | None:
         with tempfile.TemporaryDirectory(prefix="opscope-") as folder:
             part = Path(folder) / name
             share = import_module(module).cut(file, part)
-            return None if share is None else _say(profile.load(part), share)
+            loaded = None if share is None else profile.load(part)
+        return None if share is None or loaded is None else _say(loaded, share)
     except Exception:  # noqa: BLE001 - the report on all of the file is what was asked for
         _log.debug("opscope: no provisional answer", exc_info=True)
         return None

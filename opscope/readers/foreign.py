@@ -330,11 +330,11 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "Intel's VTune (vtune -report)",
         re.compile(rb'\A(?:\xef\xbb\xbf)?"?(?:Function|Computing Task|Task Type|Module)"?[,;\t|][^\n]{0,400}'
-                   rb'(?:CPU Time|Clockticks|:Total Time)'),
+                   rb'(?:CPU Time:|Clockticks|:Total Time)'),
         f"it has totals of functions; {_RECORD}",
     ),
     ("AMD uProf", re.compile(rb"\A(?:\xef\xbb\xbf)?\"?AMD ?uProf"), f"it has samples of the CPU; {_RECORD}"),
-    ("Austin", re.compile(rb"\A(?:MOJ|# austin: )"), f"it has samples of Python; {_RECORD}"),
+    ("Austin", re.compile(rb"\A(?:MOJ[\x00-\x1f]|# austin: )"), f"it has samples of Python; {_RECORD}"),
     ("Java's Flight Recorder", re.compile(rb"\AFLR\0"), f"it is of a Java program; {_RECORD}"),
     ("an XML file", re.compile(rb"\A\s*<\?xml"), "give the trace itself"),
     ("memray", re.compile(rb"\Amemray"), f"it has allocations of Python; {_RECORD}"),

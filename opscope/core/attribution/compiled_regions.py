@@ -31,7 +31,7 @@ REGION_NAMES: Final = (
 GENERATED: Final = r"^(triton_(poi|red|per|tem|for|mm|split_scan|spl)|(graph_[0-9]+_)?cpp)_fused_"
 _GRAPH: Final = r'^"?## Call CompiledFxGraph (\w+)'
 _OWN_GRAPH: Final = re.compile(r"\Agraph_[0-9]+_(?=cpp_)")
-_LINE: Final = re.compile(r"(.+):([0-9]{1,9})")
+_LINE: Final = re.compile(r"(.{1,512}):([0-9]{1,9})")
 _FUSED: Final = re.compile(rf"{GENERATED}(?P<ops>.*?)_?\d+(?:d\d+.*)?\Z")
 
 

@@ -30,6 +30,8 @@ _PATIENCE: Final = 6.0
 _PROBES: Final = 192
 #: Bytes of a probe, of the shortest part of the file, and around the events for the keys beside them.
 _PROBE, _PART, _EDGE = 1 << 15, 1 << 20, 1 << 19
+#: The fewest bytes of an event, on average.
+_SHORTEST: Final = 64
 #: A thread's events take up to so many times more time a byte than those of all threads.
 _THREADS: Final = 64
 _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -109,7 +111,7 @@ class _Search:
         parts = self._parts(probes, first - length, last + length)
         if sum(after - begin for begin, after in parts) > 4 * budget + 48 * _PART:
             raise _OutOfOrder
-        pieces = [_complete(self._read(begin, after)) for begin, after in parts]
+        pieces = [self._complete(begin, after) for begin, after in parts]
         first, last = _whole_steps(pieces, first, last)
         host = [~each.on_device & (each.start >= first) & (each.end <= last) for each in pieces]
         launched = np.unique(
@@ -131,6 +133,13 @@ class _Search:
             raise _OutOfOrder
         self.file.seek(begin)
         return self.file.read(after - begin)
+
+    def _complete(self, begin: int, after: int) -> _Events:
+        text = self._read(begin, after)
+        for key in (b'"ph"', b'"ts"', b'"correlation"'):  # Kineto's shortest events have 100 bytes
+            if text.count(key) > len(text) // _SHORTEST:
+                raise _OutOfOrder
+        return _complete(text)
 
     def _first(self, offset: int) -> float | None:
         """Return the begin (µs) of the first event after an offset; names of threads are no events."""
@@ -185,16 +194,22 @@ def _complete(text: bytes) -> _Events:
     start = np.array([float(times[row][1]) for row in of_event[timed].tolist()])
     lasted = np.array([float(times[row][2] or 0) for row in of_event[timed].tolist()])
     correlation = np.full(len(begin), -1, np.int64)
-    for each in _CORRELATION.finditer(text):
-        correlation[np.searchsorted(begin, each.start()) - 1] = int(each[1])
+    ids = list(_CORRELATION.finditer(text))
+    correlation[_event_of(begin, ids)] = [int(each[1]) for each in ids]
     is_step = np.zeros(len(begin), bool)
-    for each in _STEP.finditer(text):
-        is_step[np.searchsorted(begin, each.start()) - 1] = True
+    is_step[_event_of(begin, list(_STEP.finditer(text)))] = True
     on_device = np.array([kind in DEVICE for kind in kinds], bool)
     return _Events(
         text, begin[timed], after[timed], start, start + lasted, correlation[timed],
         on_device[timed], is_step[timed] & ~on_device[timed],
     )  # fmt: skip
+
+
+def _event_of(begin: Ints, matches: list[re.Match[bytes]]) -> Ints:
+    """Return the event in which each match lies; before the first, the last."""
+    at = np.array([each.start() for each in matches], np.int64)
+    events: Ints = np.searchsorted(begin, at) - 1
+    return events
 
 
 def _whole_steps(pieces: list[_Events], first: float, last: float) -> tuple[float, float]:

@@ -33,7 +33,12 @@ def cut(path: Path, target: Path, kernels: int = KERNELS) -> float | None:
 
     ``kernels``: how many. Raises BadInput.
     """
-    tables = Database(path).tables
+    # SQLite makes its own tables itself
+    tables = {
+        name: columns
+        for name, columns in Database(path).tables.items()
+        if not name.startswith("sqlite_")
+    }
     source = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
     if not {"start", "end", "correlationId"} <= set(tables.get(_KERNEL, ())) or _CALL not in tables:
         return None

@@ -234,11 +234,11 @@ def test_a_block_is_a_step_from_begin_to_end_and_the_last_counts_but_not_one_tha
 ):
     session.measure_steps(clock)
     for number in range(3):
-        with opscope.step(number) as step:
+        with opscope.step_block(number) as step:
             assert step == number
             time(10)
         time(1_000)  # an evaluation
-    with pytest.raises(ZeroDivisionError), opscope.step():
+    with pytest.raises(ZeroDivisionError), opscope.step_block():
         time(1 // 0)
     time(1_000)
     assert [tuple(row[[2, TOOK]]) for row in rows(clock)] == [(0, 10), (1, 10), (2, 10)]

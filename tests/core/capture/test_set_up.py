@@ -115,11 +115,11 @@ def test_what_could_not_be_compiled_is_not_compiled_again(tmp_path, monkeypatch)
 def test_a_block_is_a_step_from_begin_to_end_and_a_block_that_fails_is_none(tmp_path):
     with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
         for number in (3, 4):
-            with opscope.step(number), opscope.annotate("work"):
+            with opscope.step_block(number), opscope.annotate("work"):
                 pass
             with opscope.annotate("evaluate"):
                 pass
-        with pytest.raises(KeyError), opscope.step():
+        with pytest.raises(KeyError), opscope.step_block():
             raise KeyError
     trace = opscope.load(tmp_path / "run.opscope").trace
     steps = ended_steps(trace["ranges"]).sort("start")

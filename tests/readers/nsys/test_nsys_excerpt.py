@@ -58,6 +58,7 @@ def _made(path: Path, order: str = "") -> Path:
             marks = ", ".join("?" * len(rows[0]))
             shown = sorted(rows, key=lambda row: row[0] % 7919) if order else rows
             database.executemany(f"INSERT INTO {name} VALUES ({marks})", shown)
+        database.execute("ANALYZE")  # tables of SQLite's own
         database.commit()
     return path
 

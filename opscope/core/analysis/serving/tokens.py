@@ -18,8 +18,11 @@ from opscope.core.tables.columns import known_sum
 #: The kinds of steps from which tokens of decoding requests come.
 DECODING = ("decode", "mixed", "verify")
 NONE_DECODED = "no step decodes"
-VERIFIED = "drafts were verified: how many tokens were accepted is not recorded"
-#: Whether a step verifies drafts, beside a prefill or not.
+VERIFIED = (
+    "a step computes several tokens of a request, as where drafts are verified: how many were accepted"
+    " is not recorded"
+)
+#: Whether a step computes several tokens of a decoding request, as one that verifies drafts does.
 VERIFIES = (pl.col("kind") == "verify") | (pl.col("decode_tokens") > pl.col("decode_requests"))
 UNTOLD = "the names of some steps do not tell how many requests decoded"
 
