@@ -423,8 +423,8 @@ class _SameGradient:
 
     @staticmethod
     def _added(node: _Node) -> list[str]:
-        """The operands of a sum that have its size (others get a sum of the gradient), or the operand of a
-        view."""
+        """The operands of a sum that have the sum's size (others get the gradient summed up), or the operand
+        of a view."""
         if node.op in _VIEWS:
             return node.tensors[:1]
         result = node.call.outputs[0] if node.call.outputs else None

@@ -52,9 +52,9 @@ def open_folder(path: Path, private: bool = False) -> int:
 
 
 def check(descriptor: int, path: Path, private: bool = False) -> None:
-    """Raise PermissionError unless this user or root owns it and no other user may write to it.
+    """Raise PermissionError unless this user or root owns the file and no other user may write to it.
 
-    ``private``: unless this user owns it and nobody else has any access.
+    With ``private``, this user must own it, and nobody else may have any access.
     """
     status = os.fstat(descriptor)
     if status.st_uid not in ((os.geteuid(),) if private else (os.getuid(), 0)):

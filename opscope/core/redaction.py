@@ -265,7 +265,8 @@ def _search(text: str, counts: Counter[str]) -> str:
 
 
 def _formed(text: str, numbers: list[int], counts: Counter[str]) -> str:
-    """Return ``text`` with the secrets hidden that have one of these forms, or a place of its own."""
+    """Return ``text`` with those secrets hidden that have one of these forms, or that stand where secrets
+    stand."""
     for number in numbers:
         kind, _, pattern = _data()["forms"][number]
         form = _re(pattern)
@@ -523,7 +524,8 @@ def _bare(
 
 
 def _is_name(value: str, name: str) -> bool:
-    """Whether a value is a name: the same one, or that of another secret: password=db_password."""
+    """Whether a value is only a name: the secret's own name or the name of another secret, as in
+    password=db_password."""
     if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
         return True
     several = len(_words(value)) > 1 or value.lower().endswith(name.lower())

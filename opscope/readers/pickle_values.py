@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-#: The most containers and texts that are kept at once: some 100 to 250 bytes each.
+#: The most containers and texts that are kept at once: each takes 100 to 250 bytes.
 MOST_KEPT: Final = 1 << 22
 #: The most numbered values; a snapshot of a million changes has two or three million.
 MOST_NUMBERED: Final = 1 << 25

@@ -111,8 +111,8 @@ def csv_rows(
     """Return the rows of CSV as texts, and how many lines were left out.
 
     A line with fewer or more fields than the header has its values in the wrong columns: a name with an
-    unquoted comma moves a start of 10^15 ns into the end. Empty fields at its end do not count, and if most
-    lines are uneven, the tool writes them so. Raises what Polars raises.
+    unquoted comma moves a start of 10^15 ns into the end. Empty fields at the end of a line do not count; and
+    if most lines are uneven, the tool is taken to write lines in this way. Raises what Polars raises.
     """
 
     def rows(data: Path | bytes, ragged: bool) -> pl.DataFrame:

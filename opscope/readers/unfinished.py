@@ -73,8 +73,8 @@ def read(path: Path, open_trace: Callable[[Path], Trace]) -> Trace:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return the path of a side file: beside the file that a link leads to, as its writer puts it, else
-    beside the link."""
+    """Return the path of a side file: beside the target of a link, where the writer puts it, else beside
+    the link."""
     target = Path(os.path.realpath(path))
     side = target.with_name(target.name + suffix)
     return side if side.is_file() else path.with_name(path.name + suffix)

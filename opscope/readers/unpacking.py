@@ -43,7 +43,7 @@ RATIO: Final = 200
 FREE: Final = 256 << 20
 #: Bit of a zip entry's flags.
 _ENCRYPTED: Final = 1
-#: The most entries of an archive, and how many packings lie in each other.
+#: The most entries of an archive, and the most levels of packing.
 ENTRIES: Final = 20_000
 DEPTH: Final = 4
 LEFT_OUT: Final = (
@@ -63,7 +63,8 @@ _PACKINGS: Final = (
 )
 _SUFFIX: Final = re.compile(r"\.(?:gz|gzip|xz|bz2|zst|zstd)\Z", re.IGNORECASE)
 _depth: ContextVar[int] = ContextVar("opscope_unpacked", default=0)
-#: Why a file cannot have this path: another entry has it or is the folder it needs, or it is too long.
+#: Why a file cannot have this path: another entry has this path, or is a file where the path needs a folder;
+#: or the path is too long.
 _NO_FILE: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
@@ -90,7 +91,8 @@ def _damages() -> tuple[type[Exception], ...]:
     errors: list[type[Exception]] = [zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError]
     errors += [gzip.BadGzipFile, NotImplementedError, RuntimeError, ValueError, OverflowError]
     for module, name in (("lzma", "LZMAError"), (ZSTD_MODULE, "ZstdError")):
-        with contextlib.suppress(ImportError):  # a Python without it raises none of them
+        # a Python without the module does not raise its errors
+        with contextlib.suppress(ImportError):
             errors.append(getattr(import_module(module), name))
     return tuple(errors)
 
@@ -175,7 +177,7 @@ class _Unpacked:
     #: What is wrong with it, if anything.
     lost: str = ""
     left_out: int = 0
-    #: Whether a database from which it may have been packed has a log beside it.
+    #: Whether the database from which the file may have been packed has a log beside it.
     may_lack: bool = False
     is_archive: bool = False
     seen: set[str] = field(default_factory=set)
@@ -275,7 +277,8 @@ class _Unpacked:
         return name.startswith(self.member + "/")
 
     def _write(self, name: str, file: IO[bytes]) -> None:
-        """Write a file at its path below the folder; one whose path leaves it, or repeats, is left out."""
+        """Write a file at its path below the folder; a file whose path leads out of the folder, or
+        repeats, is left out."""
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
         if not parts or ".." in parts or name.startswith("/") or ":" in parts[0] or "\0" in name:
             self.left_out += 1

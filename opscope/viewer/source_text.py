@@ -67,7 +67,8 @@ def _record(viewed: Viewed, file: str) -> Found:
 
 
 def _below(viewed: Viewed, root: Path, file: str) -> Found:
-    """Return the file below ``root``: by its full name, else by the longest end of the name that exists."""
+    """Return the file below ``root``: by its full name, else by the longest end of the name for which a
+    file exists."""
     parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".")]
     if ".." in parts or (parts and ":" in parts[0]):
         parts = parts[-1:]

@@ -199,7 +199,7 @@ class _Attempt:
             try:
                 yield
             except BaseException:
-                # the program's error, or an interrupt: its session shows the options it was given
+                # after an error or an interrupt, the program's session shows the options it was given
                 session._sess_options = given
                 raise
         if prefix is None:

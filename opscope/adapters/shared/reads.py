@@ -25,7 +25,7 @@ from . import cache
 from .compiled import BuildError, built
 
 SOURCE: Final = Path(__file__).with_name("buffers.c")
-#: The text of a read that another one took the place of; no call, so that it is none.
+#: The text of a read that another read replaced. It has not the form of a call, so that no op is made of it.
 REFUSED: Final = "a read that was refused"
 
 
@@ -86,13 +86,13 @@ class Reads(Around):
         #: By name and place; bounded by the number of lines in the program that read.
         self._prepared: dict[tuple[str, Source], Prepared] = {}
         self._refused = self._emitter.prepare(REFUSED, ends=True)
-        #: The type whose reads of memory are heard, and the recorder that was told that they are not.
+        #: The type whose reads of memory are recorded, and the recorder that has a note that they cannot be.
         self._heard: type | None = None
         self._noted: Any = None
 
     def hear(self, kind: type) -> None:
-        """Record also the reads of the memory of this type's arrays, which call no Python of theirs:
-        np.array(x) and memoryview(x); none while nothing listens. Where the library cannot be built, a
+        """Record also the reads of this type's arrays by np.array(x) and memoryview(x), which call no Python
+        method of the array. Nothing is recorded while nothing listens. If the library cannot be built, a
         recording says so."""
         if not self._emitter.active:
             return self.forget()

@@ -343,8 +343,8 @@ class EagerOps:
         creators = [
             created.get((name, getattr(input_tensor, "_id", None))) for input_tensor in inputs or ()
         ]
-        # If several ops of this name took a tensor, it points to the last of them. The op's other tensors
-        # point to this op, so the lowest number is right.
+        # A tensor that several ops of this name took points to the last of them. Tensors that only this op
+        # took point to this op, so the lowest number is right.
         return min((one for one in creators if one is not None), key=_number, default=(-1, NOWHERE))
 
 

@@ -100,8 +100,8 @@ class _Walk:
     def layer_of(self, op: Any) -> str | None:
         """Return the layer whose scope contains the node, else the caller's layer.
 
-        Where neither is known: the scopes around the op, if the node's own scope is only an op; else
-        None, and the node's name gives the layer.
+        If neither is known, return the scopes around the op if the node's own scope is only an op; else None,
+        and the layer is taken from the node's name.
         """
         mine = _layer(op.name, self._layers) or self.layer
         return _without_op(op.name, self._made) if mine is None else mine

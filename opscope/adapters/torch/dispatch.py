@@ -273,8 +273,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return category, source, seq, thread
 
     def _backward_way(self, node: Any) -> tuple[str, Source, int, int]:
-        """Return the same for an op within autograd ``node``: source, number and forward thread of the op
-        that made the node."""
+        """Return, for an op within autograd ``node``, the source, number and forward thread of the op that
+        made it."""
         source, seq, thread = NOWHERE, -1, 0
         number = node._sequence_nr()
         if number != NO_SEQ:

@@ -260,7 +260,7 @@ class CuptiCapture(Beside):
             self._written()
             self._tie()
             if window is not None and recorder is not None:
-                # for the case that the process is killed; the end of the window replaces it
+                # a window for the case that the process is killed; the window's end replaces it
                 begin = window.opened if window.begin is None else window.begin
                 recorder.fact(
                     window=[begin, now],

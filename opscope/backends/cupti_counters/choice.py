@@ -39,7 +39,7 @@ def present(
         base, dot, rest = name.partition(".")
         if "*" in base:
             pattern = re.compile(re.escape(base).replace(r"\*", "[A-Za-z0-9_]*"))
-            # its variants by sparsity are parts of it
+            # the variants of a counter by sparsity are parts of the counter
             some = [base for base in bases if pattern.fullmatch(base) and "_sparsity_" not in base]
             if len(some) > _MOST:
                 raise CountersRefused(

@@ -112,7 +112,7 @@ class Change:
     on_gpu: bool | None = None
     #: Vendors whose devices have it.
     vendors: Collection[str] = ()
-    #: The wrapper that must be seen; or that none of those with changes of their own may be.
+    #: The wrapper that must be seen. ``no_wrapper``: no wrapper with a change of its own may be seen.
     wrapper: str | None = None
     no_wrapper: bool = False
 

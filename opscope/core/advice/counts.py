@@ -73,7 +73,7 @@ _NOT_BLOCKING: Final = (
 _NAMED: Final = 3
 #: A dtype in the text of arguments: the part before a shape.
 _DTYPE: Final = r"\b(?:" + "|".join(sorted(set(DTYPE_NAMES.values()))) + r")\b"
-#: A value, or None; its parts in words; and why it is not known.
+#: A value, or None; its parts in words; and the reason if the value is not known.
 Known: TypeAlias = tuple[int | None, str | None, str | None]
 
 

@@ -65,7 +65,7 @@ CERTAIN: Final = 0.99
 #: Iterations of a process with more ops are not compared. For 1.2 M ops the comparison takes a fifth of
 #: the time of their attribution.
 MAX_OPS: Final = 2_000_000
-#: ``by`` of the steps that a key node ends; its name follows.
+#: How ``by`` begins for steps that a key node ends; the node's name follows.
 KEY_NODE: Final = "key node "
 #: Number of a function's operations that are tried as the beginning of a step.
 _TRIED: Final = 16
@@ -88,9 +88,9 @@ SCHEMA: Final = {
 
 @dataclass(slots=True)
 class Found:
-    """The steps of a process: ``bounds`` (ns, ascending; one more bound than steps); ``by``: what repeats.
-    ``begun``: whether the begin of the first step is known; if not, the first bound is the first known end.
-    """
+    """The steps of a process: ``bounds`` (ns, ascending; one bound more than there are steps); ``by``: what
+    repeats. ``begun``: whether the begin of the first step is known; if not, the first bound is the first
+    known end."""
 
     bounds: Ints
     confidence: float
@@ -120,7 +120,7 @@ def inferred_steps(
     others = np.setdiff1d(distinct_numbers(process[is_op]), np.concatenate((trained, stepping)))
     named = np.flatnonzero(meaning.role == ROLE["user"])
     for number in others.tolist():
-        # a server's named steps are of two kinds, whatever else repeats in both
+        # the named steps of a server are of two kinds; anything that repeats in both would mix them
         if _serves(meaning, meaning.reading[named[process[named] == number]]):
             continue
         called = _of_calls(ranges, is_op, loops, number, None, False)
@@ -232,7 +232,7 @@ def _of_calls(
     """Return the steps that are calls of a compiled function, a model or a session; None if there are too
     few.
 
-    ``functions``: those that train; ``alone``: not known to update the weights.
+    ``functions``: the functions that train; ``alone``: whether it is not known that they update the weights.
 
     A function may return before the work that it launched has run: its step ends with the operations of that
     run or, where these cannot be counted, with those that began before the thread continued.
@@ -242,7 +242,7 @@ def _of_calls(
         return None
     confidence = CERTAIN * (1 - 2.0 ** (1 - len(calls.places)))
     late = calls.name.startswith("function ")
-    # a function not known to train may be any function: a few calls of it are not enough
+    # a function that is not known to train may do anything: a few calls of it are not enough
     if functions is None and confidence < (SURE if late else HIGH):
         return None
     events, places = calls.loop.events, calls.places
@@ -528,7 +528,7 @@ class _Process:
         works = self._is_optimizer[rows]
         if not works.any() or works.all():
             return None
-        # a graph counts its steps at any time; such an op runs as often as the weights are updated
+        # a graph may count its steps at any time; an op that does so runs as often as the weights are updated
         early = works & np.isin(self._reading[rows], self._reading[rows[: np.argmin(works)]])
         steps, late = self._by_bursts(rows), rows[~early]
         if steps is not None or not early.any():
@@ -607,7 +607,7 @@ class _Process:
             updates = np.add.reduceat(self._kinds.updates[self._reading].astype(np.int64), begin)
             if usual[later:].mean() < MOSTLY or not updates.all():
                 return None
-        # the last iteration ends after as many ops as the one before
+        # the last iteration ends after as many ops as the previous one
         length = np.diff(begin)
         end = min(int(begin[-1] + length[-1]), len(self._start)) - 1
         stop = int(self._end[begin[-1] : end + 1].max())
@@ -675,7 +675,7 @@ def in_words(by: str) -> str:
     return _WORDS.get(by, by)
 
 
-#: How steps were found, in words; the name of what is called, or its number of shapes, may follow.
+#: How steps were found, in words; the name of what is called, or the number of its shapes, may follow.
 _WORDS: Final = {
     "optimizer": "the optimizer's steps",
     GLOBAL_STEP: "the program's counter global_step",

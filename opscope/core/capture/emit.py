@@ -246,7 +246,7 @@ class Emitter:
             log(TWO_RECORDS.pack(prepared.id, start, pop_code(self._number), end))
 
     def push_numbered(self, word: str, number: int, category: str) -> None:
-        """Push a range with the text ``word number``, such as a step's.
+        """Push a range with the text ``word number``, as a step has it.
 
         The text is used only once, so it is not cached: otherwise memory would grow with the program's run
         time, and each recording would begin with all earlier texts. NVTX cannot unregister a text, so it
@@ -456,8 +456,8 @@ def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
     _, _, record_mark = _record_only(recorder, popped)
 
     # The recorder's push and pop are repeated here: a call would cost as much as a record. The recorder's
-    # clock is read closest to the op, and a flush comes after both sinks have the end, so that the cost
-    # of recording falls into neither sink's range.
+    # clock is read closest to the op, and a flush comes after both sinks have the end of the range, so that
+    # the cost of recording falls into neither sink's range.
     def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
         nvtx_push(prepared, seq, fwd_thread)
         try:

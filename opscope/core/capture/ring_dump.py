@@ -89,9 +89,9 @@ def claim(root: Path, made_by: str, gap_s: float, most: int) -> Path | str:
 
 def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bool:
     """Add a snapshot of the part ``source`` to the dump ``into``; return whether it has any data.
-    ``segments``: the completed ones of this process; None for another process's part, whose last segment is
-    copied as far as it is written. The texts are read before and after, because their file may be compacted
-    meanwhile."""
+    ``segments``: the completed segments of this process; None for another process's part, whose last
+    segment is copied as far as it is written. Texts are read before and after the segments, because the
+    file of texts may be compacted meanwhile."""
     try:
         strings = os.open(source / STRINGS, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:

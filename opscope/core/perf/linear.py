@@ -23,9 +23,9 @@ from .cached import LENGTHS, WINDOW
 
 #: Fewer rows than this are priced one by one.
 _FEWEST: Final = 64
-#: Number of rows, besides the first and the last, that are priced in both ways as a check.
+#: Number of rows, besides the first and the last, that are priced one by one, too, as a check.
 _CHECKED: Final = 16
-#: Figures beyond this are priced one by one, as their sums may not fit in 64 bits.
+#: Rows with larger figures are priced one by one, because their sums may not fit in 64 bits.
 _LARGEST: Final = 1 << 60
 _FIGURES: Final = (
     "matrix_flops",
@@ -67,7 +67,8 @@ def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -
 def _together(
     call: OpCall, lengths: Sequence[ParamValue], rest: Params, price: Pricing
 ) -> pl.DataFrame | None:
-    """Return the costs of a call for each set of sums; None if they are not linear in the sums."""
+    """Return a call's cost for each row of sums over requests (``lengths``); None if the cost is not
+    linear in the sums."""
     window = dict(rest).get(WINDOW)
     if len(lengths) < _FEWEST or (isinstance(window, int) and window > 0):
         return None

@@ -1,8 +1,8 @@
 """Read Kineto's JSON traces: torch.profiler, 2021 to 2026, on NVIDIA and AMD GPUs.
 
 Times are integer ns: Unix time if the trace has its base, else as written. GPU rows belong to the process of
-the call with their correlation id. ``External id`` links only work without one: in most real files it is a
-copy of the correlation id.
+the call with their correlation id. ``External id`` links only work that has no correlation id: in most real
+files it is a copy of the correlation id.
 
 Ranges have three domains. ``kineto``: what the framework ran, as opscope's range text. ``user``:
 ``record_function`` blocks and steps. ``python``: Python frames, if the trace has stacks; ``nn.Module: X_0``
@@ -283,7 +283,7 @@ def _traced_gpu(columns: Columns) -> bool:
 
 
 def _has_idle_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
-    """Whether the machine has a GPU whose work was not recorded, unlike the CPU's."""
+    """Whether the machine has a GPU whose work was not recorded, although the CPU's was."""
     seen = bool(meta.get("deviceProperties")) or len(columns["call"]) > 0
     return seen and any(len(columns[kind]) for kind in HOST) and not _traced_gpu(columns)
 

@@ -225,7 +225,7 @@ def _ranges(
     start: np.ndarray[Any, Any],
     end: np.ndarray[Any, Any],
 ) -> pl.DataFrame:
-    """Return the ranges that were open at the launches, on one thread a process.
+    """Return the ranges that were open at the launches, on one thread for each process.
 
     ncu says which threads had ranges open, not which of them launched: a launch is taken to be in all of
     them.

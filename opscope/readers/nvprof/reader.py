@@ -1,7 +1,7 @@
 """Read nvprof's SQLite databases (``nvprof -o``): kernels, copies, calls, and NVTX markers as ranges.
 
-Times are Unix ns. A call's thread is the lower half of its pthread id. Markers have the same number, so
-launches and ranges have the same thread.
+Times are Unix ns. A call's thread is the lower half of its pthread id. Markers use the same number, so
+launches and ranges can be matched by thread.
 """
 
 from __future__ import annotations

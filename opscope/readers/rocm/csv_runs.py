@@ -86,7 +86,8 @@ def _dispatches(table: Table, parts: Parts) -> None:
     rows = _rows_of(table)
     counted = _wide_counters(table)
     linked = rows["correlation"].null_count() < len(rows)
-    if not linked:  # nothing else identifies a launch: counters find their dispatch by its number
+    # without a link, a launch has only its number, by which counters find their dispatch
+    if not linked:
         rows = rows.with_columns(pl.col("dispatch").alias("correlation"))
     if table.has("starttimestamp") or table.has("beginns"):
         timed = rows.drop_nulls(["start", "end"])

@@ -1,4 +1,4 @@
-"""Read a file or a folder of AMD's profilers: a run's files together, runs beside each other."""
+"""Read a file or a folder of AMD's profilers: the files of one run together, several runs side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from . import (
 from .kinds import BESIDE, RECORDS, WITHOUT, Run, kind_of, runs_in
 from .parts import Parts, trace_of
 
-#: Forms in which the same run may have been written, the most complete first: one of them is read.
+#: Forms in which the same run may have been written, the most complete first: only one form is read.
 _SAME_RUN: Final = (
     ("database",),
     ("tool_json",),

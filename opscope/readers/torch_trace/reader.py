@@ -168,7 +168,7 @@ class Log:
 
 
 def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
-    """Return the trace of a log, each record of which ``begins`` so. Raises BadInput."""
+    """Return the trace of a log; ``begins`` matches the begin of each record. Raises BadInput."""
     log = Log()
     for number, record in enumerate(_records(path, begins)):
         head = begins.match(record)

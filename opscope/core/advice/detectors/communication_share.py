@@ -62,7 +62,8 @@ _GENERAL: Final = (
 
 
 def find(answers: Answers, least: float = LEAST) -> Answer:
-    """Return one finding if a process communicates, waiting left out, for more than 10 % of its steps."""
+    """Return one finding if a process communicates, without the waiting for other ranks, for more than 10 %
+    of its steps."""
     rates_of_steps = rates(answers)
     if isinstance(rates_of_steps, CannotTell):
         return rates_of_steps

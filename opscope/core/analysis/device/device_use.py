@@ -284,7 +284,7 @@ class _Sums:
         ).with_columns(_over("tensor_core_time", "kernel_time").alias("tensor_core_share"))
 
 
-#: The quantities that are integrated; for the rates, also the kernel time for which they are known.
+#: Quantities of which there is also the kernel time for which they are known.
 _RATES: Final = ("achieved", "theoretical")
 _INTEGRALS: Final = (
     *("kernel_busy", "kernel_time", "tensor_core_time", "tensor_core_undetermined_time"),

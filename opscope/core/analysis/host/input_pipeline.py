@@ -113,9 +113,9 @@ def input_pipeline(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The stages of the input pipeline, as its framework told them: queues, then ops; empty if none did.
+    """The stages of the input pipeline, as its framework reported them: queues, then ops; empty if none did.
 
-    Each op's queue holds what it has made and the op above it has not taken.
+    The queue of an op has the elements that the op has made and the op above has not yet taken.
     """
     return input_pipeline(stage_samples(profile.trace))
 

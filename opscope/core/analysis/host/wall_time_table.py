@@ -1,5 +1,5 @@
-"""The wall time as the first screen shows it: one process, with the range over the other processes beside
-it."""
+"""The wall time as the first screen shows it: one process, with the smallest and largest values of the other
+processes beside it."""
 
 from __future__ import annotations
 

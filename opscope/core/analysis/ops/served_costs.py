@@ -111,7 +111,7 @@ def _sharing(trace: Trace, calls: list[OpCall], heads: int | None) -> int | None
 def lengths_of_steps(
     attribution: Attribution, served: pl.DataFrame, rows: Ints
 ) -> tuple[list[Params], Ints]:
-    """Return distinct parameters with the sums of a step's requests, and for each op row the number of its
+    """Return distinct parameters with the sums over a step's requests, and for each op row the number of its
     parameter, -1 if no step shows it. ``served`` is ``served_steps``."""
     if served.is_empty() or not len(rows):
         return [], np.full(len(rows), NONE, np.int64)
@@ -200,7 +200,7 @@ def _replayed(
 
 
 def _cache_params(calls: list[OpCall]) -> Params:
-    """Return the dtype of the cache's keys, where the ops that write them all have the same one."""
+    """Return the dtype of the cache's keys, if all ops that write keys have the same dtype."""
     dtypes = {
         tensor.dtype
         for call in calls

@@ -152,7 +152,8 @@ def _time(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reasons() -> list[pl.Expr]:
-    """Why the FLOPs off the Tensor Cores, those on them and the bytes are null; null where they are known."""
+    """Why the FLOPs off the Tensor Cores, the FLOPs on them, and the bytes are null; null where they are
+    known."""
     lacking = pl.concat_str(
         [
             pl.when(pl.col(f"{dtype}_flops").is_null()).then(pl.lit(dtype)).otherwise(pl.lit(""))

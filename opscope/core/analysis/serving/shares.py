@@ -1,8 +1,9 @@
 """The requests in each engine step, and the share of each in its time, divided by tokens, exact to the ns.
 Traces do not name the requests of a step. If a step records the number of its requests, it gets those whose
 time to prefill (from arrival to first token) or to decode (from first token to end) overlaps its work most;
-among equals, those with the earliest first token. If it does not, it gets all requests whose time covers half
-of it. Requests in a step that are not in the log form an additional row, without a request.
+among equals, those with the earliest first token. If it does not record the number, it gets all requests
+whose time covers half of the step. Requests in a step that are not in the log form an additional row, without
+a request.
 
 A step's time is split between prefill and decode by their tokens; prefill among requests by the lengths of
 their prompts, decode equally. Each split is in whole ns: parts are rounded down, and the remainder goes to
@@ -28,7 +29,8 @@ _HEAVIEST: Final = 1 << 31
 _FAR: Final = 1 << 62
 #: The kinds of steps which, if they record nothing about a phase, contain none of it.
 _NOT_IN: Final = {"prefill": ("decode", "verify", "draft", "idle"), "decode": ("prefill", "idle")}
-#: A row per step and request in it; ``request`` is its place, -1 for those that the log lacks.
+#: A row per step and request in it; ``request`` is the request's place in the log, -1 for requests that the
+#: log lacks.
 SHARES: Final = {
     "row": pl.Int64,
     "request": pl.Int64,
@@ -104,7 +106,8 @@ def shares(steps: pl.DataFrame, requests: pl.DataFrame) -> Iterator[pl.DataFrame
 class _Logged:
     """When each of the log's requests may prefill and decode (ns), and its prompt's tokens (-1: unknown).
 
-    Without a first token both are all of its time; without an end it decodes in no step."""
+    Without a first token, all of its time counts for both; without an end, it decodes in no step.
+    """
 
     def __init__(self, requests: pl.DataFrame) -> None:
         table = requests.select(
@@ -184,7 +187,7 @@ def _weights(
     had: Ints,
     logged: _Logged,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return step, request (-1: those missing in the log) and weight of each row of a phase, and for each
+    """Return step, request (-1: requests that the log lacks) and weight of each row of a phase, and for each
     step the weight of the whole phase: its tokens, else the tokens expected from its requests."""
     present = np.bincount(step, minlength=count).astype(np.int64)
     lacking = np.maximum(had - present, 0)

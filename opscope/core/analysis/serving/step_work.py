@@ -42,8 +42,8 @@ WORK: Final = {
 def step_work(profile: Answers) -> pl.DataFrame:
     """The kernels and copies (``WORK``) that engine steps launched, by step and begin; without a GPU the ops.
 
-    ``row``: the step's place in ``engine_steps``; ``replay``: the call that replayed the graph which it is
-    part of, -1 for none; ``launched``: when (ns).
+    ``row``: the step's place in ``engine_steps``; ``replay``: the call that replayed the graph of which the
+    row is part, -1 for none; ``launched``: when the row was launched (ns).
     """
     ops, steps = profile.of(op_index), profile.of(engine_steps)
     if profile.cpu_only:
@@ -63,7 +63,7 @@ def _launched(ops: Ops, steps: pl.DataFrame, name: str) -> pl.DataFrame:
     process = table["process"].fill_null(NONE).to_numpy()
     when = launch_times(ops, name, launched)
     row = step_at(steps, process, when)
-    # what another engine of the process launched is none of these steps' work
+    # work that another engine of the process launched belongs to none of these steps
     call = np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int64)
     thread = at(trace["calls"]["thread"].fill_null(NONE).to_numpy(), call, NONE)
     row[engine_of(ops.served_steps, process, thread) > 0] = NONE

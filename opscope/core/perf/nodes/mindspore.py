@@ -243,7 +243,7 @@ op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
 
 
 def _gradients(call: OpCall) -> list[TensorSpec | None]:
-    """Return the gradients that a backward computes, None for those of operands that need none."""
+    """Return the gradients that a backward computes, None for each operand that needs no gradient."""
     leaves = call.output_leaves()
     if leaves is None:
         raise CannotKnow(NO_OUTPUTS)

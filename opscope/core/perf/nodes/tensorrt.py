@@ -272,7 +272,8 @@ NOT_STATED: Final = (
     source="the elementwise parts that the kernel's name lists, per output",
 )
 def generated(call: OpCall) -> Cost:
-    """Known if all parts work on each element: one operation each. The size of a reduction is not stated."""
+    """Known if every part is elementwise: one operation per element and part. (The trace does not state
+    the size of a reduction.)"""
     given, results = _whole(call)
     parts = as_texts(call)
     if not parts:

@@ -158,7 +158,7 @@ def sdpa(call: OpCall) -> Cost:
         live = live_pairs(call, queries, keys, bottom_right=False)
     pairs = heads * queries * keys, heads * live
     writes = None
-    if outputs(call) is None and variant(call, "flash"):  # the sums of the softmax are kept besides
+    if outputs(call) is None and variant(call, "flash"):  # the sums of the softmax are kept, too
         sums = TensorSpec("f64" if q.dtype == "f64" else "f32", (*sizes(q)[:-1],))
         writes = [TensorSpec(q.dtype, (*sizes(q)[:-1], d_v)), sums]
     return attention_cost(call, q, k, v, pairs, (d_qk, d_v), writes=writes)
@@ -274,7 +274,8 @@ def _varlen(
 
 
 def _bounds(count: int, queries: int, keys: int, most_q: int, most_k: int) -> tuple[int, int]:
-    """Return the fewest and the most pairs of a query and a key of one sequence, of ``count`` sequences.
+    """Return the least and the greatest number of pairs of a query and a key, within each of ``count``
+    sequences.
 
     If there are as many keys as queries, each sequence is assumed to have as many keys as queries: the sum of
     squares is least if all sequences are equally long, and greatest if as many as possible have the longest

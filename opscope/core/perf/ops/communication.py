@@ -141,8 +141,8 @@ def batch(call: OpCall) -> Cost:
 def buffer_bytes(call: OpCall) -> int | None:
     """Return the bytes of a collective's larger side, input or output, on one rank; None if not known.
 
-    From the trace's own figure, else from the largest tensor or list of tensors among arguments and results.
-    XLA combines collectives: an operation of HLO has a buffer for each operand.
+    It is the trace's own figure, else the size of the largest tensor or list of tensors among arguments and
+    results. XLA combines collectives: an operation of HLO has a buffer for each operand.
     """
     stated = _integer(call, "bytes")
     if stated is not None or call.truncated:

@@ -38,7 +38,7 @@ KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 _MODES: Final = ("rnn", "rnn", "lstm", "gru")
 #: One layer in one direction. Inputs: input, two matrices, two biases, the states (also matrices).
 _ONEDNN: Final = "aten::mkldnn_rnn_layer"
-#: Ops whose name has their kind; the other ops have a parameter for it.
+#: The kind (LSTM, GRU …) of ops whose name has it; the other ops have a parameter for it.
 _KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "aten::lstm": "lstm", "aten::_lstm_mps": "lstm", "aten::lstm_cell": "lstm",
@@ -335,7 +335,8 @@ _MODULES: Final[Mapping[str, str]] = MappingProxyType(
     source=f"{_SOURCE}; the weights from the sizes of input and state",
 )
 def module(call: OpCall) -> Cost:
-    """A module's call names its input and its state: the weights have their sizes; biases are assumed."""
+    """A module's call has its input and its state, whose sizes give the sizes of the weights; biases are
+    assumed."""
     name = call.name.partition(".")[0]
     gates, each = KINDS[_MODULES[name]]
     x, state = need(call, 0, "input"), need(call, 1, "state")
