@@ -121,8 +121,9 @@ def can_show(asked: Asked, file: str) -> bool:
 
 
 def source_file(asked: Asked, file: str) -> source_text.Found:
-    """Return the source file that the run calls so. Raises NotShown with the reason why its text is not
-    shown. For files that the user typed, unchanged sources of opscope's own recordings are shown too."""
+    """Return the source file to which the run gives this name. Raises NotShown with the reason why its
+    text is not shown. For files that the user typed, unchanged sources of opscope's own recordings are
+    shown too."""
     runs = asked.runs
     why: source_text.NotShown | None = None
     for root in runs.source_roots or (() if runs.roots is not None else (None,)):

@@ -148,7 +148,7 @@ def _messages_of(phases: Iterable[str]) -> Iterator[tuple[str, bytes]]:
 class _Node:
     name: str
     op: str
-    ids: list[str]  # what each input is computed by, without constants
+    ids: list[str]  # the ids of what computes each input, without constants
     call: OpCall
     output: str
     #: Specs of the inputs that are single tensors.

@@ -182,7 +182,7 @@ class RecordingWithMore(Recording):
 
     def in_child(self) -> bool:
         """Drop the parent's profiler in a forked child; the child's own starts once it uses a device."""
-        self._beginning = threading.Lock()  # a thread of the parent may have held it
+        self._beginning = threading.Lock()  # a thread of the parent may have held the lock
         self._beginner = None
         if self._inner is not None:
             self._inner = Recording(self.folder, self._alone())

@@ -102,7 +102,8 @@ def _is_there(pid: int) -> bool:
 
 
 def _stack(pid: int) -> str:
-    """Return where a process's stack begins: elsewhere once it is another program. Empty if unknown."""
+    """Return where a process's stack begins; this changes once the process runs another program. Empty if
+    unknown."""
     return "".join(_stat(pid)[25:26])
 
 

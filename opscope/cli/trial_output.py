@@ -53,7 +53,7 @@ def difference(without: Output, with_change: Output) -> tuple[str | None, str | 
     runs = dict(without.lines)
     for line, mask in with_change.lines.items():
         runs[line] = runs.get(line, 0) | mask << before
-    divided: Counter[int] = Counter()  # lines by the runs that they would put on the first side
+    divided: Counter[int] = Counter()  # number of lines for each division of the runs
     for mask in runs.values():
         divided.update({mask} if mask.bit_count() == before else ())
         divided.update({whole ^ mask} if mask.bit_count() == after else ())

@@ -313,7 +313,7 @@ def _added(old: _Rows, new: _Rows, length: int, most: int, sums: _Sums) -> tuple
 
 def _put(old: _Rows, at: int, rows: _Rows, most: int) -> _Rows:
     """Return ``old`` up to row ``at``, and then ``rows``, in the memory of ``old``, which has place for
-    ``most``: with a new array for each, the memory of a process swung by 1 MB."""
+    ``most``: a new array each time made the memory of a process vary by 1 MB."""
     end, room = at + len(rows), old.base
     if room is None or len(room) < end:
         room = np.zeros((max(most, end) + LAST, old.shape[1]), old.dtype)

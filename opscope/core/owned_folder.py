@@ -45,7 +45,7 @@ def open_folder(path: Path, private: bool = False) -> int:
         raise NotADirectoryError(f"{path} is {kind}") from None
     try:
         check(folder, path, private)
-    except BaseException:  # nobody else closes it, however the check ended
+    except BaseException:  # nothing else closes the descriptor, however the check ended
         os.close(folder)
         raise
     return folder

@@ -216,7 +216,7 @@ def redact(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_text(text: str) -> str:
-    """Return ``text``, cut at 65,536 characters, with secrets hidden that form, place or name tells."""
+    """Return ``text``, cut at 65,536 characters, without secrets, known by form, position or name."""
     if len(text) <= _LONGEST:
         return _search(text, Counter())
     cut = max(text.rfind(char, _LONGEST >> 1, _LONGEST) for char in _CUTS)
@@ -265,8 +265,7 @@ def _search(text: str, counts: Counter[str]) -> str:
 
 
 def _formed(text: str, numbers: list[int], counts: Counter[str]) -> str:
-    """Return ``text`` with those secrets hidden that have one of these forms, or that stand where secrets
-    stand."""
+    """Return ``text`` without the secrets that have one of these forms or a position of their own."""
     for number in numbers:
         kind, _, pattern = _data()["forms"][number]
         form = _re(pattern)
@@ -524,8 +523,7 @@ def _bare(
 
 
 def _is_name(value: str, name: str) -> bool:
-    """Whether a value is only a name: the secret's own name or the name of another secret, as in
-    password=db_password."""
+    """Whether a value is only the name of this or of another secret, as in password=db_password."""
     if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
         return True
     several = len(_words(value)) > 1 or value.lower().endswith(name.lower())

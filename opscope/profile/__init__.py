@@ -228,7 +228,7 @@ def diff(
         profile = source if isinstance(source, Profile) else load(source, gpu=gpu)
         reduction = profile.select(**where)._reducing(how)
         del profile
-        differences.give_up()  # before the other is read
+        differences.give_up()  # before the other profile is read
         return reduction
 
     return differences.table(compare(partial(begun, a), partial(begun, b)), by)

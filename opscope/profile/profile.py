@@ -390,7 +390,7 @@ class Profile(Answers):
 
     def _note_linking(self) -> None:
         """Add the notes of linking to the trace's notes; a saved profile has them without linking again."""
-        if "attribution" not in vars(self):  # else they are there already
+        if "attribution" not in vars(self):  # otherwise these notes exist already
             add_notes(self.trace, notes_of(linking_notes(self)))
 
     def _keep(self, name: str, frame: pl.DataFrame) -> None:
@@ -515,7 +515,7 @@ class Profile(Answers):
         """
         try:
             location = Place.of(path, ANALYSIS)
-        except OSError:  # it is gone
+        except OSError:  # the file is gone
             return
         files = location.files()
         if files:
@@ -533,7 +533,7 @@ class Profile(Answers):
         if not self.cpu_only:
             for name in ("kernels", "memops"):
                 stored_frame(self, name)
-        if "attribution" in vars(self) and self.of(stepping)[1]:  # else it takes 2 s to read
+        if "attribution" in vars(self) and self.of(stepping)[1]:  # otherwise reading takes 2 s
             stored_frame(self, "detected_steps")
 
     def _opened(self, path: str, older: bool, keep: bool) -> None:

@@ -67,8 +67,8 @@ def frame_of(
 
 
 def once(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the rows of a table in which no two can be equal, as in totals by name, each once; and how many
-    that leaves out."""
+    """Return each distinct row of a table once, and how many rows that leaves out. This is for tables in
+    which no two rows can be equal, such as totals by name."""
     kept = frame.unique(maintain_order=True)
     return kept, len(frame) - len(kept)
 

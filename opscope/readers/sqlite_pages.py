@@ -48,7 +48,7 @@ _SPAN: Final = 120
 _MARGIN: Final = 512
 #: Up to this many different headers, a scan of all rows for each takes less time than a sort.
 _FEW: Final = 12
-#: Most different headers in a block.
+#: The largest number of different headers in a block.
 _MOST_FORMS: Final = 4096
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 

@@ -109,7 +109,8 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
             unpacked.unpack()
             chosen = unpacked.trace(find)
             trace = open_trace(chosen)
-            for name in trace.tables:  # a profile reads its tables lazily, the copy will go
+            # a profile reads its tables lazily, and the copy will be removed
+            for name in trace.tables:
                 trace[name]
         except BadInput as error:
             if not error.path.startswith(os.fspath(folder)):
@@ -237,7 +238,7 @@ class _Unpacked:
                         self._write(entry.filename, counted)
                 except BadInput:
                     raise
-                except _damages() as error:  # the entries behind it may be whole
+                except _damages() as error:  # the entries after it may be undamaged
                     self.lost = f"{entry.filename}: {error}"
 
     def _write_sides(self, name: str) -> None:
@@ -248,7 +249,7 @@ class _Unpacked:
         ):
             beside = map(self.path.with_name, sides)
             self.may_lack = any(side.is_file() and side.stat().st_size for side in beside)
-            return  # they are that one's
+            return  # the side files belong to that other database
         for side in sides:
             packed = self.path.name[len(_SUFFIX.sub("", self.path.name)) :]
             for path in (self.path.with_name(side), self.path.with_name(side + packed)):
@@ -364,7 +365,8 @@ def _directory(stream: IO[bytes]) -> zipfile.ZipFile:
 
 
 def _traces(folder: Path, find: Find) -> Iterator[Path]:
-    """Yield the traces below a folder: the folder itself, the files and folders in it, and theirs."""
+    """Yield the traces below a folder: the folder itself, the files and folders in it, and the contents of
+    these."""
     if find(folder) is not None:
         yield folder
         return

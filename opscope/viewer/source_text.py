@@ -77,7 +77,7 @@ def _below(viewed: Viewed, root: Path, file: str) -> Found:
         path = real_root.joinpath(*parts[first:])
         try:
             resolved = path.resolve(strict=True)
-        except (OSError, RuntimeError, ValueError):  # it is missing, or links form a circle
+        except (OSError, RuntimeError, ValueError):  # the file is missing, or links form a circle
             continue
         if not resolved.is_relative_to(real_root):
             raise NotShown(f"it leads out of {real_root}")

@@ -106,7 +106,7 @@ class State:
         self.gradient: tuple[int, Prepared | None] | None = None
         #: The objects whose autograd graphs are being built, outermost first.
         self.graphs: list[int] = []
-        #: Runs of compiled graphs within each other.
+        #: The number of nested runs of compiled graphs.
         self.around = 0
 
     def turned(self) -> None:

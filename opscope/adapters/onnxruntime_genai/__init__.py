@@ -210,7 +210,7 @@ class GenAIAdapter(Adapter):
                 repr(config_seen.calls),
             ]
             if any("enable_profiling" in text for text in texts):
-                return None  # the program profiles it itself
+                return None  # the program itself profiles the model
             assert recorder is not None
             part = recorder.written_folder()
             if part is None:

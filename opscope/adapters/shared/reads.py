@@ -31,7 +31,8 @@ REFUSED: Final = "a read that was refused"
 
 @functools.lru_cache(maxsize=1)
 def _library() -> Any:
-    """Return the library that hears reads of memory, built in a tenth of a second; call it with the GIL."""
+    """Return the library that notices reads of memory; building it takes a tenth of a second. Call it with
+    the GIL."""
     return ctypes.PyDLL(None, handle=cache.load(built(SOURCE))._handle)
 
 
@@ -50,7 +51,7 @@ class Around:
         self._local = _Local()
 
     def around(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that makes the replacement of a function; ranges call it ``name``."""
+        """Return a function that makes the replacement of a function; ``name``: its name in the ranges."""
 
         def make(function: Any) -> Any:
             def replacement(*args: Any, **kwargs: Any) -> Any:
@@ -126,7 +127,7 @@ class Reads(Around):
             sources = self._sources
             source = NOWHERE if sources is None else sources.find(sys._getframe(2))
             if sources is not None and not source.frames:
-                return False  # opscope's own, or a framework's
+                return False  # a read by opscope itself or a framework
             prepared = self._prepared.get((name, source))
             if prepared is None:
                 call = OpCall(name, (), None, (), None, source.frames)

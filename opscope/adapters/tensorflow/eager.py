@@ -110,7 +110,7 @@ class EagerOps:
             return
         self._patches.wrap(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
         self._patches.wrap(pywrap_tfe, "TFE_Py_Execute", self._slow)
-        # .numpy(), float(x) and all others that read values but np.array(x), which takes the tensor's memory
+        # .numpy(), float(x) and other reads of values, but not np.array(x), which takes the tensor's memory
         base = next((kind for kind in EagerTensor.__mro__ if "_numpy" in vars(kind)), None)
         if base is not None:  # a private name
             self._patches.wrap(base, "_numpy", self._reads.around("tf.Tensor.numpy"))

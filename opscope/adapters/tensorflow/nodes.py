@@ -215,7 +215,7 @@ class Nodes:
         call = node_call(op, self._frames(op if source is None else source))
         layer = walk.layer_of(op)
         if source is not None:
-            # like an eager op: the layer of the node that it differentiates, not that of the tape
+            # like an eager op: the layer of the node that it differentiates, not the layer of the tape
             layer = _layer(source.name, scopes.layers(graph)) or layer or _scope(source.name)
         backward = walk.is_backward(number)
         of_tape = ((DIRECTION, "backward"),) if backward and not more else ()

@@ -130,7 +130,8 @@ def _capturing() -> bool:
     """Whether PyTorch is capturing a CUDA graph on its current stream: nothing may wait during a capture."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    initialized = getattr(cuda, "is_initialized", None)  # none while PyTorch is being imported
+    # PyTorch lacks the function while it is being imported
+    initialized = getattr(cuda, "is_initialized", None)
     if cuda is None or initialized is None or not initialized():
         return False
     return bool(cuda.is_current_stream_capturing())

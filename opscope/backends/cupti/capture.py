@@ -230,7 +230,7 @@ class CuptiCapture(Beside):
                 _log.warning("opscope: CUPTI's facts are incomplete: %s", error)
 
     def _events(self) -> int:
-        return 0  # they are on disk, not in memory
+        return 0  # the records are on disk, not in memory
 
     def _is_taken(self) -> bool:
         return kineto_capture.runs()

@@ -72,7 +72,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         try:
             folder.rmdir()
-        except OSError:  # it holds files
+        except OSError:  # the folder has files
             return
 
 

@@ -398,7 +398,7 @@ def _ask(detector: Detector, answers: Answers) -> Iterator[Said]:
 
 
 def _estimate(said: Said, simulate: Simulate) -> Said:
-    """Give a finding without an estimate that of the replay, within its bounds."""
+    """Give a finding without an estimate the estimate of the replay, within the finding's bounds."""
     finding = said.finding
     if finding is None or finding.saving is not None or finding.edit is None:
         return said

@@ -84,7 +84,8 @@ class Run:
 
     @property
     def by_opscope(self) -> bool:
-        """Whether opscope recorded it, and so all steps of the program that the user did not exclude."""
+        """Whether opscope recorded the run, and therefore all steps of the program that the user did not
+        exclude."""
         return str(self._answers.trace.origin.get("format")).startswith("opscope")
 
     @cached_property

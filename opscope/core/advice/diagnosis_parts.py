@@ -320,7 +320,7 @@ class Parts(Judge):
     def _kernels(self) -> Iterator[dict[str, Any]]:
         bounds = self._bounds()
         computed = self.parts["computation"]
-        # no program attains a CPU's roofs, which a large product and copies measured, with smaller work
+        # a CPU's roofs were measured with a large product and large copies; smaller work does not attain them
         if bounds is None or not self.on_gpu or self._within(computed, WORTH):
             return
         name, _, attained, said = bounds

@@ -646,8 +646,8 @@ def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
 
 
 def without_marks(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[Trace, Meaning]:
-    """Return both without the step ranges of the processes of ``table``: the rows stay but no longer mean
-    steps."""
+    """Return ranges and meaning without the step ranges of the processes of ``table``: the rows stay but
+    no longer mean steps."""
     marks = np.flatnonzero(meaning.role == ROLE["step"])
     ranges = trace["ranges"]
     of = ranges["process"].gather(marks)

@@ -50,7 +50,7 @@ class Launched:
     replay: Rows
 
     def part(self, rows: slice | Ints) -> Launched:
-        """Return the same for some rows: a slice, or their numbers."""
+        """Return this for some rows only, which are a slice or numbers."""
         return Launched(
             self.call[rows],
             self.op[rows],

@@ -354,7 +354,7 @@ def _zeroes_gradients(reading: Reading, text: str) -> bool:
 
 
 def _same(own: int, reading: Reading, text: str) -> Any:
-    """Return a key that is equal for readings of no call which may replace each other in different steps."""
+    """For readings that are no calls, return a key; equal keys may replace each other in different steps."""
     if own >= 0:
         return own
     return (reading.role, "" if reading.role == "loader" else text)

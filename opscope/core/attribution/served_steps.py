@@ -234,7 +234,7 @@ def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
     prefills, decodes = (
         sum(often[code] for code, step in bare.items() if step.kind == phase) for phase in PHASES
     )
-    if 0 < prefills < decodes:  # else a range has all decodes of a request
+    if 0 < prefills < decodes:  # otherwise a range contains all decodes of a request
         others |= bare
     table = _rows(others)
     return pl.concat([summed.select(table.columns), table])

@@ -79,10 +79,12 @@ def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     if usual >= ALIKE * (len(rounds) - 1):
         return None
     last_of_batch = np.flatnonzero(np.diff(batches, append=batches[-1] + 1))
-    if len(last_of_batch) >= ALIKE * often.max():  # the most frequent one steps once per batch
+    # the most frequent optimizer steps once per batch
+    if len(last_of_batch) >= ALIKE * often.max():
         return last_of_batch
     turns = np.count_nonzero(np.diff(optimizer)) + 1
-    if turns == len(np.unique(optimizer)):  # each trains when the one before has finished
+    # each optimizer trains when the previous one has finished
+    if turns == len(np.unique(optimizer)):
         return np.arange(len(optimizer))
     repeats = period(optimizer)
     if repeats is None:

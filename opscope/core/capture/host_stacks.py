@@ -81,7 +81,7 @@ class Sampling(Protocol):
         """Return the new data: ``STACK_RECORD``s, nodes of stacks, and the numbers of the innermost nodes."""
 
     def figures(self) -> tuple[int, int, int, int, int, int]:
-        """Return ns spent, looks, samples, records dropped, the period and the longest period (ns)."""
+        """Return ns spent, number of looks, samples, dropped records, period and longest period (ns)."""
 
     def lower(self, period: int) -> None:
         """Sample no more often than once in ``period`` ns."""
@@ -357,7 +357,7 @@ class PythonStacks:
         self._base = period
 
     def figures(self) -> tuple[int, int, int, int, int, int]:
-        """Return ns spent, looks, samples, records dropped, the period and the longest period (ns)."""
+        """Return ns spent, number of looks, samples, dropped records, period and longest period (ns)."""
         return self._spent, self._looks, self._samples, self._dropped, self._period, self._longest
 
     def tick(self) -> int:

@@ -159,8 +159,8 @@ class Clock(Protocol):
         """End this thread's step, if one is open, and begin step ``number``."""
 
     def turns_after(self, number: int, /) -> None:
-        """``turns``, called by the hook that called ``optimized``: the time between both is opscope's own
-        cost."""
+        """Do what ``turns`` does, for the hook that has called ``optimized`` before: the time since then is
+        opscope's own cost."""
 
     def begins(self, number: int, /) -> None:
         """Begin a step on this thread."""
@@ -331,8 +331,8 @@ class LightClock:
         self.turns_after(number)
 
     def turns_after(self, number: int) -> None:
-        """``turns``, called by the hook that called ``optimized``: the time between both is opscope's own
-        cost."""
+        """Do what ``turns`` does, for the hook that has called ``optimized`` before: the time since then is
+        opscope's own cost."""
         if self.open and get_ident() == self._thread:
             self._ends(perf_counter_ns(), number)
         else:

@@ -224,7 +224,7 @@ class Recorder:
         self._flushes = 0
         #: Number of records written, of all threads and sources, except those of the last half second.
         self.written = 0
-        self._records = 0  # from Python's threads
+        self._records = 0  # records of Python's threads
         self._imports = 0
         # The open step: its thread, its begin, and opscope's cost up to then. Then the sums over all ended
         # steps: their time, and opscope's cost in them (ns).

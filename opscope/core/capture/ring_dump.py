@@ -1,6 +1,7 @@
 """Take a snapshot of a ring, for all processes that record into one folder, while they continue. Segments
-that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a recording
-like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that it names."""
+that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a
+recording like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that the snapshot
+names."""
 
 from __future__ import annotations
 

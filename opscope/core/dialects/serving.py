@@ -104,7 +104,7 @@ def own_step(text: str) -> EngineStep | None:
     share = Share(requests, new, keys)
     if of_step == "mixed":
         return EngineStep(OPSCOPE, MIXED, Share(), Share(), both=share)
-    if requests is not None and requests in (1, new):  # one request, or one token of each
+    if requests is not None and requests in (1, new):  # one request, or one token for each request
         qq = None if new is None else new * new // max(requests, 1)
         qk = None if keys is None or new is None else keys * new // max(requests, 1)
         share = Share(requests, new, keys, qq, qk)
@@ -272,7 +272,7 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
         return EngineStep(SGLANG, PREFILL, prefill=_sums(fields, "c", batch, tokens))
     if of_mode == MIXED:
         context, generation = fields.get("c"), fields.get("g")
-        both = Share(batch, tokens)  # known, but not always its parts
+        both = Share(batch, tokens)  # the sums are known, but not always their parts
         if context is None and generation is None:
             return EngineStep(SGLANG, MIXED, Share(), Share(), both=both)
         rest = None if tokens is None or generation is None else max(tokens - generation, 0)
@@ -340,7 +340,7 @@ _PAIRS: Final = tuple(
 #: Words that stand alone, in names that give no counts.
 _WORD: Final = re.compile(r"(?<![a-z])(prefill|extend|decode|mixed)(?![a-z])")
 _WORDS: Final = {"prefill": PREFILL, "extend": PREFILL, "decode": DECODE, "mixed": MIXED}
-#: The batch of a name with one of the words.
+#: The size of the batch, in a name with one of the words.
 _BATCH: Final = re.compile(
     r"(?<![a-z])(?:bs|batch(?:[ _]?size)?|re?qs?|requests)[ _:=]{1,2}([0-9]{1,9})(?![0-9])"
 )

@@ -138,7 +138,8 @@ class Origins:
         return None
 
     def _gradients(self) -> None:
-        """Give contractions without a path the origin of a gradient, if a forward one reads the same."""
+        """Give contractions without a path the origin of a gradient, if a forward contraction reads the
+        same tensor."""
         kinds = {
             at: work.opcode
             for at, instruction in self._module.instructions.items()
@@ -191,7 +192,7 @@ def _has_origin(instruction: Instruction) -> bool:
 
 
 def _is_path(name: str) -> bool:
-    """Return whether the name is an origin; PyTorch's op names are so even without an open scope."""
+    """Return whether the name is an origin; PyTorch's op names are origins even without an open scope."""
     return "/" in name or name.startswith(ATEN)
 
 

@@ -137,7 +137,7 @@ def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.coalesce("members", "ranks"), pl.col("size").fill_null(pl.col("of")))
         .with_columns(
             pl.col(name).fill_null(pl.col(name).drop_nulls().first().over("process", "group"))
-            for name in ("members", "size")  # not every record of a group has them
+            for name in ("members", "size")  # not every record of a group has these fields
         )
         .with_columns(pl.coalesce("peer", _peer_of("members", "place")))
         .select(*SCHEMA)
@@ -352,7 +352,7 @@ def _peer(call: OpCall, kind: str) -> tuple[int | None, int | None]:
     """Return the rank at the other end of a message, as a global rank (Kineto) and as a rank in its group
     (PyTorch, NCCL); each is None if not recorded in that form."""
     if "+" in call.name or kind == "send_recv":
-        return None, None  # NCCL's groups of messages have several
+        return None, None  # NCCL's groups of messages have several peers
     peer = _rank(call.param("peer" if kind == "send" else "source"))
     if call.param("communicator") is not None:
         return None, _rank(call.param("peer"))

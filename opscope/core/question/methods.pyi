@@ -110,7 +110,8 @@ class Questions:
     def counter_roofline(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The measured roofline beside the model's, by op and inputs, with the differences.
 
-        Both sides are sums over the same calls. A side that is not known for all calls is null, with a reason.
+        Both sides are sums over the same calls. A side that is not known for all calls is null, with a
+        reason.
         """
 
     def counter_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -267,14 +268,15 @@ class Questions:
     def idle_steps(self, *, kernel_wait: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """Idle time of each device in each step, by what the next work waited for.
 
-        Busy and idle time of the device add up to the step's time on the host; a gap counts with its part inside
-        the step.
+        Busy and idle time of the device add up to the step's time on the host; a gap counts with its part
+        inside the step.
         """
 
     def input_pipeline(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The stages of the input pipeline, as its framework reported them: queues, then ops; empty if none did.
+        """The stages of the input pipeline, as its framework reported them: queues, then ops.
 
-        The queue of an op has the elements that the op has made and the op above has not yet taken.
+        The queue of an op has the elements that the op has made and the op above has not yet taken. The
+        table is empty if the framework reported nothing.
         """
 
     def input_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -569,9 +571,10 @@ class Questions:
     ) -> pl.DataFrame:
         """Return the engine steps that ran while requests missed the limits.
 
-        For a request whose first token was late: all steps between its arrival and its first token. For a request
-        whose later tokens were slow: the steps from its first token to its end that exceed the limit per token: a
-        decode step longer than the limit, or a prefill between two decode steps, with all its time.
+        For a request whose first token was late: all steps between its arrival and its first token. For a
+        request whose later tokens were slow: the steps from its first token to its end that exceed the limit
+        per token: a decode step longer than the limit, or a prefill between two decode steps, with all its
+        time.
         """
 
     def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -627,10 +630,10 @@ class Questions:
     def steps(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The time of each step of each process: by activity, and by phase.
 
-        The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of its
-        kind in which nothing of an earlier column happened. The time of a null part is in the later parts:
-        ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they are null
-        if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
+        The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
+        its kind in which nothing of an earlier column happened. The time of a null part is in the later
+        parts: ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they
+        are null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
         """
 
     def stragglers(self, **where: Unpack[Where]) -> pl.DataFrame:

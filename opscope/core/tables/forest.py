@@ -36,7 +36,8 @@ class Forest:
     def level(self) -> Ints:
         """How many ancestors each node has."""
         level = np.zeros(len(self), np.int64)
-        above = np.append(self.parent, self.parent.dtype.type(NONE))  # that of -1 is the last: -1
+        # the entry for -1 is the last one: -1
+        above = np.append(self.parent, self.parent.dtype.type(NONE))
         for part in pieces(len(self), _PART):
             here = self.parent[part]
             for _ in range(_CLIMBED):

@@ -105,7 +105,7 @@ def _note_host(trace: Trace) -> None:
     for name in ("ranges", "calls"):
         table = trace[name]
         of_thread = table["thread"].is_not_null()  # calls of several threads may cross
-        if name == "ranges":  # the user's may overlap
+        if name == "ranges":  # the user's ranges may overlap
             of_thread &= table["domain"].ne_missing("user") & (table["kind"] == "pushpop")
         chosen = of_thread.fill_null(False).to_numpy()
         count = _crossing(table, chosen)

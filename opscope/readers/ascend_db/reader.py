@@ -280,7 +280,7 @@ def _thread() -> pl.Expr:
 
 
 def _queue_of_launches(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
-    """Return for each connection of a launch within a ``Dequeue`` that of its ``Enqueue``."""
+    """Return for each connection of a launch within a ``Dequeue`` the connection of its ``Enqueue``."""
     taken = api.filter((pl.col("type") == _QUEUE) & pl.col("name").str.starts_with("Dequeue"))
     taken = taken.select("start", "globalTid", pl.col("end").alias("until"), "queue").drop_nulls()
     launches = cann.drop_nulls(["connectionId", "start"]).sort("start")

@@ -82,7 +82,7 @@ def read(path: str | PathLike[str]) -> Trace:
             return other_trace
         except BadInput:
             if not any(len(columns[kind]) for kind in (*HOST, *DEVICE)):
-                raise  # and nothing else is torch.profiler's
+                raise  # nor does the file have events of torch.profiler
     writer = columns.writer(file.meta.keys())
     complaint = foreign.of_events(writer)
     if complaint:
@@ -315,7 +315,8 @@ def _note_threads(trace: Trace, columns: Columns) -> None:
         else:
             trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     if "kernels" in trace.tables and len(columns["op"]):
-        # most files have no such thread, so launches are looked for among the calls of such threads alone
+        # most files have no thread without ops, so launches are looked for only among the calls of such
+        # threads
         key, lane = ["process", "correlation"], ["process", "thread"]
         calls = trace["calls"].select(*lane, "correlation")
         without = (

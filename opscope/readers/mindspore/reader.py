@@ -106,7 +106,7 @@ def _file(path: Path) -> Trace:
     head = next(read_blocks(path), b"")[:4096]
     kind = kind_of(head, path.name)
     if kind is None and is_json(head):
-        kind = "timeline"  # if the first bytes do not show it, another part does
+        kind = "timeline"  # if the first bytes do not show the kind, another part does
     if kind in (None, "without", "dataset"):
         problem = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
@@ -355,7 +355,7 @@ def _compare(rank: _Rank, path: Path, device: int) -> None:
     """Note the ops in the table of totals that no task ran, unless it has other names or is damaged."""
     try:
         listed = totals.read(path, "aicore", device).ran["node"]
-    except BadInput as error:  # the tasks are whole
+    except BadInput as error:  # the tasks are complete
         rank.notes.append(("warning", f"{path.name} cannot be read: {error.what}", 1))
         return
     nodes_ran = pl.concat([ran["node"] for ran in rank.ran])

@@ -60,8 +60,8 @@ def text(path: Path) -> str:
 
 
 def lines_once(path: Path, notes: list[Note] | None = None) -> list[str]:
-    """Return the lines of a file in which no two are equal unless it was written twice; ``notes`` receives
-    how many are. Raises BadInput."""
+    """Return the distinct lines of a file in which equal lines mean that a line was written twice;
+    ``notes`` receives the number of repeated lines. Raises BadInput."""
     lines = [line.rstrip("\r") for line in text(path).split("\n")]
     again = len([*filter(str.strip, lines)]) - len([*filter(str.strip, {*lines})])
     if again and notes is not None:
@@ -71,7 +71,7 @@ def lines_once(path: Path, notes: list[Note] | None = None) -> list[str]:
 
 def csv_frame(path: Path, notes: list[Note] | None = None, totals: bool = False) -> pl.DataFrame:
     """Return a CSV file's columns as texts; names are stripped. ``notes`` receives what was left out.
-    ``totals``: each row is there once by rights. Raises BadInput."""
+    ``totals``: whether each row should occur only once. Raises BadInput."""
     data = "\n".join(lines_once(path, notes)) if totals else text(path)
     try:
         frame, uneven = csv_rows(data.encode())

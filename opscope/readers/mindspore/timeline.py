@@ -516,7 +516,7 @@ def _number(
             elif number:
                 timeline.steps.append((int(number.group(1)), start, end))
         elif event.pid == _OVERLAP or event.tid == _SCOPE_TID or lane == "Scope Name":
-            continue  # derived from the others
+            continue  # derived from other events
         elif event.pid == _HOST_CPU or lane.startswith(("HostCpuOps", "Host CPU")):
             timeline.cpu.append(
                 (event.name, _int(event.tid) if lane[:4] != "Host" else 0, start, end)

@@ -92,8 +92,8 @@ def read(path: Path) -> Trace:
 
 
 def measured(path: Path) -> Measured:
-    """Return the content of a file of ncu: a report is read by our own reader, or by ncu itself if ours does
-    not know its form. Raises BadInput. Raises BadInput."""
+    """Return the content of a file of ncu: a report is read by our own reader, or by ncu itself if ours
+    does not know its form. Raises BadInput."""
     try:
         with path.open("rb") as file:
             head = file.read(4)

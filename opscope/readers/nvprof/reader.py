@@ -148,7 +148,9 @@ def _place(frame: pl.DataFrame) -> list[pl.Series]:
             name = _NAMES.get(column.name, column.name)
             small = name in ("device", "registers")
             narrow = column.cast(pl.Int32, strict=False) if small else column
-            fits = narrow.null_count() == column.null_count()  # ``sound`` counts the others
+            fits = (
+                narrow.null_count() == column.null_count()
+            )  # ``sound`` counts values that do not fit
             columns.append((narrow if fits else column).alias(name))
     return columns
 

@@ -300,7 +300,7 @@ def _join(ranges: Trace, sessions: Sequence[_Session]) -> Trace:
         )  # fmt: skip
         gpu |= bool(session.trace.origin.get("gpu"))
         if ranges.has("kernels"):
-            continue  # another profiler captured them
+            continue  # another profiler captured the kernels
         for name in _TAKEN:
             if session.trace.has(name):
                 frame = moved(session.trace[name], session.clock)

@@ -291,7 +291,7 @@ def _missing(frame: pl.DataFrame, parts: Parts) -> dict[str, Any]:
     # rocprofv3's filters leave kernels out of tables of counters alone
     filtered = not first or parts.only_counted
     if not first and frame["process"].n_unique() > 1:
-        return {}  # it numbers the dispatches of all processes together
+        return {}  # the tool numbers the dispatches of all processes together
     by_process = {
         str(process): missing_numbers(rows["dispatch"], first)
         for (process,), rows in frame.select("process", "dispatch").group_by("process")

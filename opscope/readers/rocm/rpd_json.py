@@ -52,7 +52,7 @@ def read(path: Path, parts: Parts) -> None:
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise BadInput(path, f"damaged JSON of rocmProfileData: {str(error)[:200]}") from error
     once = list({msgspec.json.encode(event): event for event in events}.values())
-    if 2 * len(once) <= len(events) + 1:  # two of a few may be equal in whole µs
+    if 2 * len(once) <= len(events) + 1:  # of a few events, two may be equal in whole µs
         parts.note(
             "warning", "events that the file holds again: counted once", len(events) - len(once)
         )

@@ -153,5 +153,5 @@ def _read(path: Path, data: bytes | None, header: Header) -> tuple[pl.DataFrame,
         raise BadInput(path, f"not CSV: {str(error).splitlines()[0][:120]}") from error
     progress.read_whole(path)
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).alias("blank")).to_series()
-    # rocprofv2 has one after its header
+    # rocprofv2 writes a blank line after the header
     return frame.filter(~blank) if blank.any() else frame, uneven

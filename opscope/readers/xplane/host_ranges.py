@@ -57,7 +57,7 @@ _UPDATE: Final = r"^Resource(?:Sparse)?Apply"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
 _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Executable::"
-#: The event, on the caller's thread, of a run whose number it has.
+#: The event on the caller's thread that represents a run, with the run's number.
 _RUN: Final = r"Executable::Execute"
 _SORT: Final = "hlo::sort("
 #: Names that TensorFlow's and XLA's own code gives to its work around such calls.

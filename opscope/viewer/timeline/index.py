@@ -52,7 +52,7 @@ class Timeline:
             self._titles[row["process"]] = words
         counts = Counter(self._titles.values())
         for process, words in self._titles.items():
-            if counts[words] > 1:  # python3, twice
+            if counts[words] > 1:  # python3, for two processes
                 self._titles[process] = f"{words}, process {process}"
 
     @once

@@ -242,7 +242,7 @@ def _longest_of_groups(lasted: Ints, most: Ints, at: NDArray[np.uint8]) -> None:
     """Write the longest duration of every full group, and the position of the last slice that has it."""
     groups = len(lasted) // _GROUP
     lengths = lasted[: groups * _GROUP].reshape(groups, _GROUP)
-    if groups and int(lengths.max()) < _WITH_PLACE:  # one number holds both
+    if groups and int(lengths.max()) < _WITH_PLACE:  # one number holds duration and group
         placed = (lengths << _GROUP_BITS) | np.arange(_GROUP)
         best = placed.max(axis=1)
         np.right_shift(best, _GROUP_BITS, out=most[:groups])

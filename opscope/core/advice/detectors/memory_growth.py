@@ -133,7 +133,7 @@ def _growth(
     process: Any, device: Any, judged: pl.DataFrame, grew: float, last: float, exact: bool
 ) -> _Growth:
     steps = len(judged)
-    # from the middle of the first quarter to that of the last
+    # from the middle of the first quarter to the middle of the last
     quarters = [len(part) for part in np.array_split(np.arange(steps), 4)]
     each = grew / (steps - (quarters[0] + quarters[3]) / 2)
     begin, until, end = (

@@ -579,7 +579,7 @@ def _bind(graph: Graph) -> None:
     last = np.flatnonzero(came == best[graph.target])
     target, rank, beyond = graph.target[last], rank[last], came[last] > arrival[last]
     before = target - 1
-    # when it ended
+    # when the source ended
     raw = np.where(graph.first[target], least, time[before] + graph.duration[before])
     raw[graph.rooted[target]] = 0
     wins, ties = np.flatnonzero(beyond), np.flatnonzero(~beyond & (rank > raw))

@@ -382,7 +382,7 @@ class _Times:
     cuts: Ints  # the intervals cuts[i] to cuts[i + 1] start in part i
     first: Ints  # how long each is open in the part in which it starts
     over: Ints  # intervals that are open in later parts too
-    since: Ints  # from when
+    since: Ints  # from when they are open
     end: Ints
 
     @classmethod

@@ -136,8 +136,8 @@ def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
 def as_one_of(several: Typical, lone: Typical) -> Typical:
     """Return the typical values of one run compared with several runs of a program, each an observation.
 
-    Its mean may differ by chance as much as theirs do, which its own steps do not show: runs differ more than
-    steps.
+    The mean of the single run may differ by chance as much as the means of the others do. Its own steps do
+    not show this, because runs differ more than steps.
     """
     if several.variance is None:
         return lone

@@ -113,9 +113,10 @@ def input_pipeline(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The stages of the input pipeline, as its framework reported them: queues, then ops; empty if none did.
+    """The stages of the input pipeline, as its framework reported them: queues, then ops.
 
-    The queue of an op has the elements that the op has made and the op above has not yet taken.
+    The queue of an op has the elements that the op has made and the op above has not yet taken. The
+    table is empty if the framework reported nothing.
     """
     return input_pipeline(stage_samples(profile.trace))
 

@@ -159,7 +159,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     waits_of_input = waits_of_input.with_columns(
         pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
     )
-    # a graph only announces waits whose times opscope's own recordings have
+    # a graph only announces waits; opscope's own recordings have the times of these
     several = pl.col("timed").any().over("process")
     return _outermost(waits_of_input.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
 

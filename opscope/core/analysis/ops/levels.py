@@ -134,7 +134,7 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
     other |= names.readings(is_partly_composite)[inner]
     same = word[inner] == word[outer]
     rows, nearest, other = rows[same], nearest[same], other[same]
-    # an op that calls its like several times is a loop over a batch
+    # an op that calls ops of its own kind several times is a loop over a batch
     passed = np.bincount(nearest, minlength=len(own)) > 1
     passed[nearest[other]] = True
     more = rows[passed[rows]]

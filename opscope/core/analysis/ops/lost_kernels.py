@@ -69,7 +69,7 @@ _NEAR: Final = 0.1
 _ALIKE: Final = 0.01
 #: Texts in which a recorder reports records that it could not keep.
 _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
-#: Those of the texts above that mean missing records in the middle of the run, on host and device.
+#: The texts above that mean missing records in the middle of the run, on host and device.
 _AMID: Final = (
     r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
 )
@@ -178,7 +178,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
         # in a trace of chosen rows, ids are missing everywhere
         quiet = (0, 0) if reason == NOT_LINKED else unrecorded(trace, process)
-        # a launch without a kernel may be that of a kernel without an id
+        # a launch without a kernel may have launched a kernel that has no id
         number = int((of_call[lost] == process).sum())
         number -= min(number, int((mine & ~linked & unnumbered).sum()))
         # kernels without a launch are recorded, but count in no step

@@ -206,7 +206,7 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
 def _ends(layer: str, all_layers: set[str]) -> list[int]:
     """Return where the enclosing paths of a layer end, and where its own path ends: at separators outside
     brackets."""
-    first = layer.partition(_JOINED)[0]  # the rest is not a path in this one
+    first = layer.partition(_JOINED)[0]  # further nodes have paths of their own
     mark, level = "/" if "/" in first else ".", 0
     ends: list[int] = []
     for index, letter in enumerate(first[:SEARCHED]):

@@ -449,8 +449,8 @@ class Ops:
         return self._lines(rows, self.forward_of(rows))[0]
 
     def user_range(self, rows: Ints, forward: Ints) -> pl.Series:
-        """Return the innermost user range around op rows; for a backward op without one, that on its forward
-        op's thread.
+        """Return the innermost user range around op rows; for a backward op without a range, the range on its
+        forward op's thread.
 
         Autograd works on its own threads while the user's thread waits inside the user's ranges.
         """

@@ -255,7 +255,8 @@ def _rate(table: pl.DataFrame, device: Device | None) -> pl.DataFrame:
 def answer(profile: Answers) -> pl.DataFrame:
     """The measured roofline beside the model's, by op and inputs, with the differences.
 
-    Both sides are sums over the same calls. A side that is not known for all calls is null, with a reason.
+    Both sides are sums over the same calls. A side that is not known for all calls is null, with a
+    reason.
     """
     executions = profile.of(counter_executions)
     return counter_roofline(profile.of(op_index), executions, profile.counters(), profile.device[0])

@@ -100,7 +100,8 @@ def _vector(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tensor(rows: pl.DataFrame) -> pl.DataFrame:
-    """``tensor_flops``, ``counted``: the sum of the counters of operations; ``instructions``; ``unsized``."""
+    """``tensor_flops``, and what it is computed from: ``counted`` (the sum of the counters of operations),
+    ``instructions`` and ``unsized``."""
     mine = rows.filter(pl.col("what") == "tensor")
     opcodes = mine.filter(pl.col("part") == "opcode")
     ops = mine.filter(pl.col("part") != "opcode")

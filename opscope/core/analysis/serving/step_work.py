@@ -57,7 +57,8 @@ def step_work(profile: Answers) -> pl.DataFrame:
 
 
 def _launched(ops: Ops, steps: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the rows of ``kernels`` or ``memops`` that a step launched: process and ``WORK``, but own."""
+    """Return the rows of ``kernels`` or ``memops`` that a step launched: process, and ``WORK`` without
+    ``own``."""
     trace = ops.attribution.trace
     table, launched = trace[name], getattr(ops.attribution, name)
     process = table["process"].fill_null(NONE).to_numpy()
@@ -145,7 +146,7 @@ def _parts(ops: Ops, names: pl.Series, op: NDArray[np.int32]) -> NDArray[np.uint
     distinct, which = np.unique(key, return_inverse=True)
     of_reading, of_name = np.divmod(distinct, len(texts) + 1)
     readings = ops.readings.select(pl.col("op", "op_type").cast(pl.String)).rows()
-    readings.append((None, None))  # for a kernel without an op: the place for -1
+    readings.append((None, None))  # the last entry is for kernels without an op, whose place is -1
     parts = parts_of(
         [readings[code - 1] for code in of_reading.tolist()],
         [texts[code] if code < len(texts) else None for code in of_name.tolist()],

@@ -263,10 +263,10 @@ def table_of_steps(profile: Answers) -> pl.DataFrame:
 def answer(profile: Answers) -> pl.DataFrame:
     """The time of each step of each process: by activity, and by phase.
 
-    The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of its
-    kind in which nothing of an earlier column happened. The time of a null part is in the later parts:
-    ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they are null
-    if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
+    The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
+    its kind in which nothing of an earlier column happened. The time of a null part is in the later
+    parts: ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they
+    are null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
     """
     return profile.of(table_of_steps).drop("seen")
 

@@ -208,7 +208,7 @@ def reduce(call: OpCall) -> Cost:
     source="quantise 3 per element (scale, round, clamp), dequantise 2 (subtract, scale)",
 )
 def quantized(call: OpCall) -> Cost:
-    """Between two quantised types it does both."""
+    """Quantise or dequantise; between two quantised types, both."""
     given, results = _whole(call)
     both = bool(given) and {given[0].dtype, results[0].dtype} <= QUANTIZED
     each = 5 if both else 3 if call.param("role") == "quantize" else 2

@@ -159,7 +159,7 @@ def activation_backward(call: OpCall) -> Cost:
     if word in (
         "log_sigmoid_backward",
         "rrelu_with_noise_backward",
-    ):  # they also read a second tensor that the forward kept
+    ):  # these ops also read a second tensor that the forward kept
         out = result(call, sizes(kept), kept.dtype)
         return cost(distinct_tensors(call)[:3], [out], vector=each * numel(grad), dtype=grad.dtype)
     return elementwise_cost(call, [grad, kept], each)

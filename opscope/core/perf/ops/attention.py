@@ -225,9 +225,9 @@ def _varlen(
 ) -> tuple[int, int, int, int]:
     """Return what ``tokens_first`` does, for packed sequences of equal length or a single sequence.
 
-    The offsets are data that no trace records. All sequences have the longest length if that length
-    times their number is the number of tokens; it suffices that either the queries or the keys are so,
-    as one query of each sequence is. Raises CannotKnow otherwise.
+    The offsets are data that no trace records. All sequences have the longest length if that length times
+    their number is the number of tokens; it is enough if this is so of either the queries or the keys, for
+    example if each sequence has one query. Raises CannotKnow otherwise.
     """
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
     tokens, heads, d_qk = q[-3], q[-2], q[-1]

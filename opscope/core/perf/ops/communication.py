@@ -61,7 +61,8 @@ _WORDS: Final = (
         ),
         "all_to_all",
     ),
-    # ops for any messages, as NCCL's kernel: the name does not say whether it sends or receives
+    # like NCCL's kernel, these ops serve messages of either direction: the name does not say whether it sends
+    # or receives
     (re.compile(r"send_?i?recv|ncclSend\+ncclRecv|ncclRecv\+ncclSend", re.I), "send_recv"),
     (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
     (re.compile(r"recv|receive|(nccl|nvshmem)_get", re.I), "recv"),

@@ -289,8 +289,8 @@ def _triangle(call: OpCall) -> TensorSpec | None:
 
 def _below(rows: int, columns: int, offset: int) -> int:
     """Return how many elements of a matrix have a column of at most their row and ``offset``."""
-    first = min(max(-offset, 0), rows)  # rows before it have no elements
-    whole = min(max(columns - offset, first), rows)  # from it on they have all elements
+    first = min(max(-offset, 0), rows)  # rows before this one have no elements
+    whole = min(max(columns - offset, first), rows)  # from here on, rows have all
     growing = whole - first
     return growing * (first + offset + 1) + growing * (growing - 1) // 2 + (rows - whole) * columns
 
