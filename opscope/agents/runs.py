@@ -140,7 +140,7 @@ class Runs:
         except UnicodeEncodeError:  # half a surrogate pair, which JSON can write
             encoded = b"\0"
         if b"\0" in encoded:
-            raise NotOpened("this is no name of a file")
+            raise NotOpened("this is not the name of a file")
         paths = [self._inside(path) for path in self._candidates(file)]
         # the same message in both cases, so that nobody learns which files exist outside
         if not paths or None in paths:

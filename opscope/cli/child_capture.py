@@ -195,7 +195,7 @@ class RecordingWithMore(Recording):
         if threading.get_ident() == self._beginner:
             return
         if not self._beginning.acquire(timeout=WAIT_S):
-            _log.warning("opscope: work before the kernels' recording began is missing from it")
+            _log.warning("opscope: kernels that ran before their recording began are missing")
             return
         before = self._inner
         try:

@@ -231,7 +231,7 @@ class Summary:
             raise Unreadable("it is too short")
         magic, version, size = HEADER.unpack_from(data)
         if magic != MAGIC:
-            raise Unreadable("it does not begin as one does")
+            raise Unreadable("it does not begin like a summary of light mode")
         if version != VERSION:
             raise Unreadable(f"written in version {version}; this opscope reads {VERSION}")
         if size > _MAX_HEADER:
@@ -259,7 +259,7 @@ class Summary:
             array = take(header["arrays"][name], shapes.get(name, len(KEPT)), "<i8")
             setattr(summary, name, array)
         if len(summary.lengths) != 1 + len(PHASES):
-            raise Unreadable("it has other phases")
+            raise Unreadable("its phases are not light mode's")
         for name, device, length, rows in header["series"][:MAX_SERIES]:
             series = Series()
             series.length = max(1, int(length))

@@ -48,7 +48,7 @@ class Stage:
         self._lock = threading.Lock()
 
     def add(self, count: int = 1) -> None:
-        """Report that ``more`` has been done."""
+        """Report that ``count`` more units have been done."""
         if self._listener is not None:
             with self._lock:
                 self._to(self.done + count)

@@ -159,7 +159,7 @@ def sureness(name: str) -> Sureness:
         joined.fullmatch(a + b) for a, b in pairs
     ):
         return Sureness.NOT
-    # DB_PASSWORD_EU, secret_for_x: the name of a secret, followed by the user's own words or words about it
+    # DB_PASSWORD_EU, secret_for_x: a secret's name, then words of the user or words about the secret
     return Sureness.IF_DRAWN if last in kinds["about"] else Sureness.IF_MIXED
 
 

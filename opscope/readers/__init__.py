@@ -274,7 +274,8 @@ def _join(
     seen: list[AtUrl] = []
     if of_engines and model is not None:
         raise BadInput(
-            model, "files of a TensorRT engine take no model: give its layer info as one of them"
+            model,
+            "files of a TensorRT engine take no model: give the engine's layer info as one of the files",
         )
     if of_engines:
         from . import tensorrt  # lazy: it loads decoders

@@ -96,7 +96,7 @@ def _move(stage: progress.Stage) -> Any:
             except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 self.raised = error
                 # raised unchanged, an interruption would end fsspec's own thread, for which all others wait
-                raise RuntimeError("the work was ended") from None
+                raise RuntimeError("the copying was interrupted") from None
 
     return Moved()
 

@@ -69,7 +69,7 @@ def small_json(
 
 
 def fitting(text: Callable[[int], str], most: int | None = None) -> str:
-    """Return ``text`` with as many rows of each report, as fit into ``SMALL`` bytes, and at most ``most``."""
+    """Return ``text`` with as many rows of each report as fit into ``SMALL`` bytes, at most ``most``."""
     rows = ROWS if most is None else most
     while len((written := text(rows)).encode()) > SMALL and rows:
         rows //= 2

@@ -240,7 +240,7 @@ def _merge(
         trace.note(
             "info",
             "kernels were replayed from CUDA graphs that their own file does not capture: if another file"
-            " does, load of both finds their ops, and a merge does not",
+            " does, opscope.load of both finds their ops; a merge does not",
         )
     _note(trace, abouts, moves, which, exchanged)
     about = {
@@ -429,7 +429,7 @@ def _note(
         trace.note(
             "info",
             "clocks of some machines run at another rate: times of steps and collectives are on the common"
-            " clock, durations of kernels on that of each machine",
+            " clock, durations of kernels on the clock of each machine",
         )
     differing = _differing(abouts)
     if differing:

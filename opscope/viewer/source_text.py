@@ -39,7 +39,7 @@ class NotShown(Exception):
 def found(viewed: Viewed, file: str) -> Found:
     """Return the file that the profile names ``file``. Raises NotShown."""
     if "\0" in file or len(file) > _LONGEST:
-        raise NotShown("this is no name of a file")
+        raise NotShown("this is not the name of a file")
     if file.startswith(("In [", "stdin")):
         raise NotShown("a notebook's cell is no file")
     if not file.endswith(".py"):

@@ -64,7 +64,7 @@ class _Generator:
     __slots__ = ("fresh", "params", "rows")
 
     def __init__(self, params: tuple[tuple[str, Any], ...], rows: int) -> None:
-        #: The parameters of its runs: the model and the session.
+        #: The parameters of the generator's runs: the model and the session.
         self.params = params
         #: Sequences in its batch; each beam counts as one.
         self.rows = rows

@@ -113,7 +113,7 @@ class LayerTimes:
                     self._emitter.prepare(format_spec(graph, layer, figures), "spec")
                 )
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("the times of an engine's layers could not be told")
+            self._failed("the times of an engine's layers could not be reported")
 
     def detach(self) -> None:
         """Take our profilers from contexts that still have them. Never raises."""
@@ -122,7 +122,9 @@ class LayerTimes:
                 if context.profiler is profiler:
                     context.profiler = None
             except Exception:  # noqa: BLE001 - the context may refuse; its profiler then goes on doing nothing
-                _log.warning("opscope: a context keeps our profiler", exc_info=True)
+                _log.warning(
+                    "opscope: an execution context keeps opscope's profiler", exc_info=True
+                )
         self._of_context.clear()
 
 

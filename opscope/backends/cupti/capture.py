@@ -177,7 +177,7 @@ class CuptiCapture(Beside):
         elif failed is not None:
             raise failed
         if failed is not None:
-            self._note(f"no kernels but CUDA graphs, which are traced as wholes: {failed}")
+            self._note(f"single kernels are not recorded, only CUDA graphs as wholes: {failed}")
 
     def _try(self, name: str, *arguments: Any, loss: str) -> bool:
         """Make a call that may fail, noting what is missing then; return whether it worked."""
@@ -300,7 +300,7 @@ class CuptiCapture(Beside):
             self._note("the records' times lie outside the recording on every clock that was tried")
         elif self._clocks.registered and self._clocks.chosen not in (None, clocks.OURS):
             self._note(
-                f"CUPTI was given the recorder's clock but its records have {self._clocks.chosen}"
+                f"CUPTI was given the recorder's clock but its records use {self._clocks.chosen}"
             )
         for pair in self._clocks.take():
             self._write({"clock": pair})

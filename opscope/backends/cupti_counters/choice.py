@@ -52,7 +52,7 @@ def present(
         if not some:
             left_out.append(name)
     if not present_names and names:
-        raise CountersRefused(f"this GPU has none of these counters here: {', '.join(left_out)}")
+        raise CountersRefused(f"this GPU has none of these counters: {', '.join(left_out)}")
     return Present(tuple(dict.fromkeys(present_names)), tuple(left_out))
 
 

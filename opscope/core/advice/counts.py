@@ -55,7 +55,7 @@ NO_OPS: Final = (
     "no op was recorded: is the framework observed, and did it run in what was measured?"
 )
 NO_FRAMEWORK: Final = "no framework that opscope observes ran in what was measured"
-NO_COMPILATIONS: Final = "what recorded this does not record compilations"
+NO_COMPILATIONS: Final = "the profiler that recorded this does not record compilations"
 NOT_COMPILING: Final = "compilations of {framework} are not seen: a provider or plug-in may compile"
 #: The frameworks whose compilations opscope records.
 _COMPILING: Final = ("torch", "tensorflow", "keras", "jax", "mindspore")

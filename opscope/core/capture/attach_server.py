@@ -230,7 +230,7 @@ def ask(
     except ValueError:
         raise ConnectionRefusedError("the program ended before it answered") from None
     if not isinstance(answer, dict):
-        raise Refused("the answer is none")
+        raise Refused("the answer is not valid")
     if "error" in answer:
         raise Refused(str(answer["error"]))
     return answer

@@ -49,7 +49,7 @@ class Prepared:
         self.id = number
         self.domain = domain
         self.category = category
-        #: The whole text, cut at ``RECORD_LIMIT``; NVTX gets the text cut at ``TEXT_LIMIT``.
+        #: The text, up to ``RECORD_LIMIT``; NVTX gets it only up to ``TEXT_LIMIT``.
         self.text = text
         self.outputs: tuple[Any, ...] | None = None
         #: The texts for NVTX: the text, shorter versions of it, and the result mark's text; ``sink`` is the

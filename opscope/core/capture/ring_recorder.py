@@ -470,7 +470,7 @@ class RingRecorder(Recorder):
             self._since_refusal = perf_counter_ns()
             self._retry = self._since_refusal + _RETRY_NS
             if self._gaps == _MOST_TOLD:
-                _log.warning("opscope: how often that happens again is told in the profile alone")
+                _log.warning("opscope: further losses are not logged; the profile counts them")
         super()._fail(error)
 
     def log_level(self) -> int:

@@ -320,7 +320,7 @@ def combinations(*columns: NDArray[Any]) -> tuple[int, NDArray[np.int32]]:
         key = shifted if key is None else key * wide + shifted
         size *= wide
     if key is None:
-        raise ValueError("combinations of no columns")
+        raise ValueError("no columns to combine")
     distinct, number = _number(key, size)
     return len(distinct), number
 

@@ -238,10 +238,10 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
         names = ", ".join(
             sorted({os.path.basename(files[other].path) for _, other in decision.same})
         )
-        what = "its windows" if windows else "what it did"
+        what = "windows" if windows else "parts"
         trace.note(
             "info",
-            f"files of one process (by its id and rank) are {what}, not processes of their own: {names}",
+            f"files with the same process id and rank are read as {what} of one process: {names}",
             len(decision.same),
         )
     if unrelated:

@@ -83,7 +83,7 @@ def _entries(dump: Any, path: Path) -> Sequence[Any]:
     if not isinstance(dump, dict) or not (
         "pg_config" in dump or isinstance(entries, (list, tuple))
     ):
-        raise BadInput(path, "no dump of PyTorch's flight recorder: it lacks its entries")
+        raise BadInput(path, "not a dump of PyTorch's flight recorder: it lacks its entries")
     entries = entries if isinstance(entries, (list, tuple)) else []
     if len(entries) > _MOST_ENTRIES:
         raise BadInput(path, f"more than {_MOST_ENTRIES:,} entries")
@@ -108,7 +108,7 @@ def _dump(path: Path) -> Any:
     try:
         return decode(b"".join(parts), dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(path, f"no dump of PyTorch's flight recorder: {error}") from error
+        raise BadInput(path, f"not a dump of PyTorch's flight recorder: {error}") from error
 
 
 def _origin(dump: Mapping[str, Any], path: Path) -> dict[str, Any]:

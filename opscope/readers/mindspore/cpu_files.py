@@ -245,7 +245,7 @@ def _times(path: Path) -> pl.DataFrame:
 def _is_unix(path: Path, table: pl.DataFrame) -> bool:
     unix = table["start"] >= UNIX
     if unix.any() and not unix.all():
-        raise BadInput(path, "times of two clocks")
+        raise BadInput(path, "its times are of two clocks")
     return bool(unix.any())
 
 

@@ -210,7 +210,7 @@ class _Tables:
             clocks = ", ".join(map(str, sorted(decoder.clocks.untold)[:8]))
             trace.note(
                 "warning",
-                f"times of clocks that the trace does not tell of ({clocks}), taken as they stand",
+                f"times of clocks that the trace does not describe ({clocks}), not converted",
                 1,
             )
         if decoder.others > 0:

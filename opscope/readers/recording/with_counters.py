@@ -112,7 +112,7 @@ def _add(measured: Measured, line: Any) -> None:
 
 def _row(row: Any, count: int) -> list[float | None]:
     if len(row) != count:
-        raise ValueError(f"{row!r:.60} has not {count} values")
+        raise ValueError(f"{row!r:.60} does not have {count} values")
     return [None if value is None else float(value) for value in row]
 
 

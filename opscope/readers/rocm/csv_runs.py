@@ -343,7 +343,11 @@ def _operations(table: Table, parts: Parts) -> None:
     kernel = pl.col("name").is_not_null() & ~copy.fill_null(False) & ~barrier.fill_null(False)
     kernels = rows.filter(kernel).drop("operation")
     if parts.has("dispatches") and len(kernels):
-        parts.note("info", "kernels also recorded without their sizes, counted once", len(kernels))
+        parts.note(
+            "info",
+            "kernels recorded twice, with and without their sizes: counted once",
+            len(kernels),
+        )
     else:
         parts.add("dispatches", kernels)
     copied = rows.filter(copy.fill_null(False))

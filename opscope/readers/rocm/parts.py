@@ -180,7 +180,7 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
     if -1 in first and len(order) > 1:
         parts.note(
             "warning",
-            "records of which the files do not say which of several processes they are of: shown as one more",
+            "records whose process the files do not name: shown as one more process",
         )
     rows = [
         {

@@ -200,7 +200,8 @@ def _alone(run: Run, parts: Parts) -> Trace:
         "names": "names of kernels, without both the start and the end of each",
     }
     raise BadInput(
-        file, f"only {contents[kind]}: open its folder, or the table of what ran beside it"
+        file,
+        f"only {contents[kind]}: open its folder, or the table of kernels that lies beside this file",
     )
 
 
@@ -213,7 +214,7 @@ def _once(parts: Parts) -> None:
         parts.frames["dispatches"] = tables[:1]
         parts.note(
             "info",
-            "passes of counters over the same kernels: the times are those of one",
+            "passes of counters over the same kernels: the times are from the first pass",
             len(tables),
         )
     if parts.tool == "rocprofiler-compute" and "counters" in parts.frames:

@@ -54,7 +54,7 @@ def read(path: Path, parts: Parts) -> None:
     once = list({msgspec.json.encode(event): event for event in events}.values())
     if 2 * len(once) <= len(events) + 1:  # of a few events, two may be equal in whole µs
         parts.note(
-            "warning", "events that the file holds again: counted once", len(events) - len(once)
+            "warning", "events that the file holds twice: counted once", len(events) - len(once)
         )
         events = once
     gpus = {

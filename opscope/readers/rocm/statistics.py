@@ -59,7 +59,8 @@ def read(path: Path, parts: Parts) -> None:
     )
     if not len(kernels):
         raise BadInput(
-            path, "totals of calls or copies, not of kernels: open the table of what ran beside it"
+            path,
+            "totals of calls or copies, not of kernels: open the table of kernels that lies beside this file",
         )
     if len(kernels) < len(rows):
         parts.note("info", "totals of calls and copies, left out", len(rows) - len(kernels))

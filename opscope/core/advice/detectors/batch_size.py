@@ -88,7 +88,7 @@ def _idle(answers: Answers, kernels: pl.DataFrame) -> pl.DataFrame | None:
     ).join(counts, on=["process", "device"], how="left", maintain_order="left")
     if device is not None:
         if device.vendor != "nvidia":
-            return None  # on AMD a grid counts blocks or threads
+            return None  # AMD's tools count a grid in blocks or in threads
         judged = judged.with_columns(pl.col("sm_count").fill_null(device.sm_count))
     fixed = pl.lit(False)
     for column, tells in (("op", _exchanges), ("op_type", _updates), ("direction", _updates)):

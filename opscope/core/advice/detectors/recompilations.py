@@ -103,12 +103,11 @@ def _unrecorded(answers: Answers) -> Answer:
     ]
     if any(regions):
         return CannotTell(
-            f"compiled functions have up to {max(regions) + 1} versions here, and what recorded this"
-            " profile does"
-            " not record compilations: record it with opscope"
+            f"compiled functions have up to {max(regions) + 1} versions here, and the profiler that"
+            " wrote this trace does not record compilations: record it with opscope"
         )
     return CannotTell(
-        "what recorded this profile does not record compilations: record it with opscope"
+        "the profiler that wrote this trace does not record compilations: record it with opscope"
     )
 
 

@@ -52,7 +52,7 @@ def find(answers: Answers) -> Answer:
         if count >= FEWEST:
             return CannotTell(
                 f"device memory was allocated or freed {count:,} times, and too few steps were recorded to"
-                " tell whether that is over after the first"
+                " tell whether this stops after the first"
             )
     if not judged:
         return CannotTell(

@@ -29,7 +29,7 @@ def find(answers: Answers) -> Answer:
     server."""
     ranges = answers.trace["ranges"]
     if ranges.is_empty():
-        return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
+        return CannotTell("no ops or ranges were recorded, so experts cannot be recognised")
     names = summed_columns(
         answers,
         (

@@ -91,7 +91,7 @@ def joined(runs: Sequence[Reduced]) -> Reduced:
     for other in runs[1:]:
         if (other.unit, other.parts, other.has_ops) != (first.unit, first.parts, first.has_ops):
             raise ValueError(
-                "its runs are not of one kind: steps, iterations, whole runs, light mode"
+                "its runs are of different kinds (steps, iterations, whole runs or light mode)"
             )
     keys, places = _keys(runs)
     units, tables = [], {"spent": [first.spent.clear()], "work": [first.work.clear()]}

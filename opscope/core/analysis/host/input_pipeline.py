@@ -154,7 +154,7 @@ QUESTION = Question(
         Report(
             name="input_pipeline",
             title="Input pipeline: queues and ops",
-            empty="no stage of an input pipeline was told: MindSpore's dataset tells them",
+            empty="no stage of an input pipeline was recorded: MindSpore's dataset reports them",
             written=False,
             forms=[
                 Column("ready", "ready", units.ratio),

@@ -29,7 +29,7 @@ def _rank(name: str) -> int:
     for digit in "123":
         if f"{digit}d" in name or f"{digit}D" in name:
             return int(digit)
-    raise CannotKnow("the op's name does not have the number of dimensions")
+    raise CannotKnow("the op's name does not state the number of dimensions")
 
 
 def pooled(call: OpCall, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:

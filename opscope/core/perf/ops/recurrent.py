@@ -266,7 +266,7 @@ def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """Each gradient costs the forward's products; the data gradient has the gates' arithmetic."""
     forward, why = cost_of(call)
     if forward is None:
-        raise CannotKnow(why or "the forward's cost is not known")
+        raise CannotKnow(why or "the cost of the forward op is not known")
     dtype = next(iter(forward.by_dtype), "?")
     reads = distinct_tensors(call)
     x = need(call, 0, "input")
@@ -344,7 +344,7 @@ def module(call: OpCall) -> Cost:
     if not name.endswith("Cell"):
         layers = sizes(state)[0]
     if layers != 1:
-        raise CannotKnow("the trace does not record how many layers go in how many directions")
+        raise CannotKnow("the trace does not record the numbers of layers and directions")
     inputs, units = sizes(x)[-1], sizes(state)[-1]
     tokens = product(sizes(x)[:-1])
     states = 2 if _MODULES[name] == "lstm" else 1
