@@ -548,9 +548,9 @@ def _beyond(name: str, lasted: int, which: object) -> str:
 
 
 def _clip_outliving(trace: Trace) -> Trace:
-    """Clip ranges and calls that outlive the range of their thread in which they began, and are ten times
-    as long as it, at the begin of the thread's next range. User ranges are left alone, because they may
-    overlap."""
+    """Clip ranges and calls that end after the range of their thread in which they began, and are ten times
+    as long as that range. They then end where the thread's next range begins. User ranges stay as they are,
+    because they may overlap."""
     changed = {}
     for name in ("ranges", "calls"):
         table = trace[name]

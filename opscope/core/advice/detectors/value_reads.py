@@ -57,9 +57,7 @@ _GENERAL: Final = "Compute with whole arrays, and read the result once after the
 def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return one finding for all loops that read values one by one."""
     if not answers.cpu_only:
-        return CannotTell(
-            "it is about CPUs; a read of a device's value waits, which sync_calls is about"
-        )
+        return CannotTell("it is about CPUs; for reads of a device's values see sync_calls")
     why = unrecorded(answers)
     if why is not None:
         return CannotTell(why)

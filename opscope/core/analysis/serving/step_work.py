@@ -186,7 +186,7 @@ def _idle(work: pl.DataFrame, first: int, last: int) -> tuple[Ints, Ints]:
 
 
 def _overlap(low: Ints, high: Ints, start: Ints, end: Ints) -> Ints:
-    """Return how long (ns) disjoint intervals overlap each of [start, end): sums up to a time, subtracted."""
+    """Return how long (ns) disjoint intervals overlap each of [start, end), from running sums."""
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(high - low)))
 
     def upto(time: Ints) -> Ints:
