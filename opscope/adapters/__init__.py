@@ -208,7 +208,7 @@ def _wait(name: str, module: str, target: str, options: Options) -> None:
     waiting = _waiting.setdefault(module, [])
     if all(name != awaited for awaited, *_ in waiting):
         waiting.append((name, target, options))
-    # a hook is kept until the process ends, so register one per module; it reads ``_waiting``.
+    # a hook is kept until the process ends, so register one hook per module; the hook reads ``_waiting``.
     if module not in _hooked:
         _hooked.add(module)
         after_import.call(_import, module)

@@ -19,8 +19,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "tensorflow2": "tensorflow",
     "tensorflow1": "tensorflow",
 }
-#: Libraries built on a framework: a mode observes them too, because the layers and steps of its programs are
-#: theirs.
+#: Libraries built on a framework. A mode observes them too, because they have the layers and steps of
+#: programs that use them.
 _UPON: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("keras", "transformers"),
     "tensorflow": ("keras",),

@@ -199,7 +199,7 @@ def _with_rows(head: dict[str, Any], rows: Rows, size: int) -> dict[str, Any]:
     part = rows.part(rows.first, size // _LEAST_ROW)
     hints = {"next": head.pop("next")} if "next" in head else {}
     names = list(rows.columns)
-    # the longest that these can be
+    # the longest values of these fields
     last = {
         "shown": _extent(rows, len(part)),
         "rest": _rest(rows.total),

@@ -96,8 +96,9 @@ def ranks_of(profile: Profile) -> dict[int, int | None]:
 
 
 def source_of(asked: Asked, frame: pl.DataFrame) -> list[Hint]:
-    """Return the call that shows the first source line of the rows whose text may be shown; of lines of time
-    outside ops the one with most of it in steps, as imports may take longer than all steps."""
+    """Return the call that shows the first source line of the rows whose text may be shown. Of lines with
+    time outside ops, take the line with most of this time in steps, because imports may take longer than all
+    steps."""
     names = [name for name in ("source", "line") if name in frame.columns]
     by = [name for name in ("step_time", "time") if name in frame.columns]
     if by and "line" in names:
@@ -120,8 +121,9 @@ def can_show(asked: Asked, file: str) -> bool:
 
 
 def source_file(asked: Asked, file: str) -> source_text.Found:
-    """Return the source file that the run calls so. Raises NotShown with the reason why its text is not
-    shown. For files that the user typed, unchanged sources of opscope's own recordings are shown too."""
+    """Return the source file to which the run gives this name. Raises NotShown with the reason why its
+    text is not shown. For files that the user typed, unchanged sources of opscope's own recordings are
+    shown too."""
     runs = asked.runs
     why: source_text.NotShown | None = None
     for root in runs.source_roots or (() if runs.roots is not None else (None,)):

@@ -140,9 +140,9 @@ class Runs:
         except UnicodeEncodeError:  # half a surrogate pair, which JSON can write
             encoded = b"\0"
         if b"\0" in encoded:
-            raise NotOpened("this is no name of a file")
+            raise NotOpened("this is not the name of a file")
         paths = [self._inside(path) for path in self._candidates(file)]
-        # the same words for both, so that nobody learns what lies outside
+        # the same message in both cases, so that nobody learns which files exist outside
         if not paths or None in paths:
             raise NotOpened(
                 f"{file}: no such file in the folders that were named, or it leads out of them"

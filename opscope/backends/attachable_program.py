@@ -241,7 +241,7 @@ def _remove(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        _log.info("opscope: %s is left", folder)
+        _log.info("opscope: the folder %s was not removed", folder)
 
 
 _this: Attachable | None = None

@@ -103,7 +103,7 @@ class Backend(ABC):
 
     def when_used(self, function: Callable[[], None]) -> None:
         """Call ``function`` once ``in_use`` becomes true. Called before the program begins."""
-        return  # by default it is in use from the start
+        return  # by default the device is in use from the start
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"

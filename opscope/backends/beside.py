@@ -37,7 +37,8 @@ _ENDED, _REFUSED, _LATE = "ended", "refused", "late"
 
 
 class Beside:
-    """Runs the recorder from ``start`` to ``stop``, and a profiler during a window of that, into ``folder``.
+    """Runs the recorder from ``start`` to ``stop``, and a profiler during a part of that time (its window),
+    into ``folder``.
 
     ``bounds`` say what ends the window. The profiler's trace is written at that time, so that a program that
     is killed later loses none of it; the recording goes on. Forked children are recorded without the
@@ -257,7 +258,7 @@ class Beside:
 
     def _await(self, number: int, now: int) -> None:
         """Open a second window, in a part of its own, once steps are alike; the first window ended before
-        they were."""
+        steps were alike."""
         awaited, recorder = self._awaited, session.recorder()
         if awaited is None or recorder is None:
             if self._undo is not None:  # steps are cheaper without a subscriber
@@ -386,7 +387,8 @@ class Beside:
             recorder.note("warning", f"{self.gives} not captured: {why}")
 
     def _probe_as_known(self, times: int) -> None:
-        """Probe on this thread and register it with the recording, whose readers must find the calls."""
+        """Probe on this thread, and register the thread with the recording, so that readers find the probes'
+        calls."""
         recorder = self._recorder
         if recorder is not None and not hasattr(recorder.local, "log"):
             recorder.new_thread()

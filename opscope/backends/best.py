@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Best:
-    """Captures into ``folder`` with ``backend``, or with the best that can start if that is ``auto``.
+    """Captures into ``folder`` with ``backend``; if that is ``auto``, with the best backend that can start.
 
     ``choice`` says which it is; it is None before ``warmup``. ``inner`` is its capture, None if a tool
     outside the process records. Raises ValueError for an unknown backend.

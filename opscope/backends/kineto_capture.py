@@ -276,7 +276,8 @@ def _disable() -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    with contextlib.suppress(RuntimeError, AttributeError):  # it may have stopped after all
+    # the profiler may have stopped after all
+    with contextlib.suppress(RuntimeError, AttributeError):
         torch.autograd._disable_profiler()
     with contextlib.suppress(AttributeError):
         torch.autograd.profiler._run_on_profiler_stop()
@@ -290,7 +291,8 @@ def _torch_profiler() -> Profiler:
     wanted: dict[str, Any] = {"activities": [ProfilerActivity.CUDA]}
     if "acc_events" in inspect.signature(profile.__init__).parameters:
         wanted["acc_events"] = (
-            True  # otherwise it warns that a second cycle would drop the first one's events
+            # otherwise the profiler warns that a second cycle would drop the first one's events
+            True
         )
     profiler: Profiler = profile(**wanted, **_counters())
     return profiler

@@ -104,7 +104,8 @@ def arguments(torch: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _experimental(torch: Any) -> Any:
-    """Return the class of the profiler's options, if it takes counters: PyTorch 2.15 has the class alone."""
+    """Return the class of the profiler's options, if it takes counters: in PyTorch 2.15 the class exists,
+    but it takes none."""
     module = getattr(getattr(torch, "_C", None), "_profiler", None)
     options: Any = getattr(module, "_ExperimentalConfig", None)
     try:

@@ -54,7 +54,7 @@ class Library:
             raise OSError(f"{path} was built for another version of opscope")
         library.opscope_light_size.restype = ctypes.c_int64
         if library.opscope_light_size() != ctypes.sizeof(_State):
-            raise OSError(f"{path} has another layout than this version of opscope")
+            raise OSError(f"{path} does not have the layout that this version of opscope expects")
         library.opscope_light_clock.argtypes = (ctypes.py_object, ctypes.py_object)
         library.opscope_light_clock.restype = ctypes.py_object
         library.opscope_light_state.argtypes = (ctypes.py_object,)

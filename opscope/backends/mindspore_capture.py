@@ -153,7 +153,7 @@ def _busy(tasks: Path) -> bool:
             continue
         try:
             state = (tasks / task / "stat").read_bytes().rpartition(b") ")[2][:1]
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             continue
         if state in (b"R", b"D"):
             return True

@@ -148,7 +148,7 @@ def _messages_of(phases: Iterable[str]) -> Iterator[tuple[str, bytes]]:
 class _Node:
     name: str
     op: str
-    ids: list[str]  # what each input is computed by, without constants
+    ids: list[str]  # the ids of what computes each input, without constants
     call: OpCall
     output: str
     #: Specs of the inputs that are single tensors.
@@ -423,8 +423,8 @@ class _SameGradient:
 
     @staticmethod
     def _added(node: _Node) -> list[str]:
-        """The operands of a sum that have its size (others get a sum of the gradient), or the operand of a
-        view."""
+        """The operands of a sum that have the sum's size (others get the gradient summed up), or the operand
+        of a view."""
         if node.op in _VIEWS:
             return node.tensors[:1]
         result = node.call.outputs[0] if node.call.outputs else None

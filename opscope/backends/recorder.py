@@ -43,7 +43,7 @@ class RecorderCapture:
             return
         cuda = sys.modules.get("torch.cuda")
         if cuda is not None and cuda.is_initialized():
-            recorder.fact(gpu=True)  # this capture does not record its kernels
+            recorder.fact(gpu=True)  # this capture does not record the GPU's kernels
         recorder.stop()
 
     def in_child(self) -> bool:

@@ -122,7 +122,7 @@ class RingCapture:
                 recorder.fact(gpu=True)
 
     def stop(self) -> None:
-        """End. Afterwards ``readers.recording.reader.collect(folder)`` reads the last of it."""
+        """End. Afterwards ``readers.recording.reader.collect(folder)`` reads the last part."""
         recorder = session.recorder()
         session.listen(None)
         activity, self._activity = self._activity, None
@@ -180,7 +180,7 @@ class Profiles:
     """Converts each dump to a profile beside ``target``, one after the other, on a thread that ends with the
     last.
 
-    ``NAME-slow-1.opscope`` is that of the first slow step. ``say`` is called with a line for each.
+    ``NAME-slow-1.opscope`` is the profile of the first slow step. ``say`` is called with a line for each.
     """
 
     def __init__(self, target: Path, say: Callable[[str], None]) -> None:

@@ -100,7 +100,7 @@ class XPlaneCapture(Beside):
 def _others_run() -> bool:
     """Whether another thread of this process runs or is ready to; false where the system does not tell."""
     for stat in Path("/proc/self/task").glob("*/stat"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the thread has ended
             is_mine = stat.parent.name == str(threading.get_native_id())
             if not is_mine and stat.read_bytes().rpartition(b")")[2].split()[:1] == [b"R"]:
                 return True

@@ -97,7 +97,7 @@ def open_baseline(folder: Place, name: str) -> Baseline:
     files = files_of(folder)
     if name not in files:
         raise BadInput(
-            folder, unknown("baseline", name, sorted(files)) if files else "no baselines in it"
+            folder, unknown("baseline", name, sorted(files)) if files else "it has no baselines"
         )
     return _opened(folder, name, files[name])
 

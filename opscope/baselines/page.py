@@ -32,7 +32,8 @@ _HEADS: Final = (
 
 
 def page(rows: pl.DataFrame, changes: Sequence[Change], unit: str) -> str:
-    """Return the HTML of ``trend``'s rows and changes; ``unit``: what the times are means of, as a step."""
+    """Return the HTML of ``trend``'s rows and changes; ``unit``: what the times are means over, such as a
+    step."""
     names = rows["baseline"].to_list()
     said = [
         f"<li><strong>{escape(names[change.first])}</strong>: {escape(in_words(change, unit))}</li>"

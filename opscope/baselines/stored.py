@@ -150,7 +150,7 @@ def _check(plain: _Plain, tables: Mapping[str, pl.DataFrame]) -> None:
     """Raise ValueError for numbers that no reduced profile has."""
     units, keys, parts = len(tables["units"]), tables["keys"]["key"], len(plain.parts)
     if plain.unit not in (STEP, ITERATION, RUN) or len(plain.known) != parts:
-        raise ValueError("its steps or parts are none that opscope writes")
+        raise ValueError("its steps or parts are not as opscope writes them")
     if not np.array_equal(keys.to_numpy(), np.arange(len(keys))):
         raise ValueError("its ops are not numbered in order")
     for table, column, low, high in (

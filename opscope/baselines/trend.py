@@ -58,9 +58,9 @@ def trend(baselines: Sequence[Baseline]) -> tuple[pl.DataFrame, list[Change]]:
     """Return a row per baseline (``TREND``), in the order given, and the changes of the step.
 
     ``step``: mean step in ns; ``ratio``: its change from the baseline before, as a fraction; ``ops`` and
-    ``flops``: of a mean step, null where they are not known. ``ranks``: of a job of several; ``spread``: from
-    the rank with the least own work to that with the most, in ns of a mean step; ``late``: the rank for which
-    the others wait most, if that is half of all waiting.
+    ``flops``: of a mean step, null where they are not known. ``ranks``: of a job of several; ``spread``: own
+    work of the rank with the most minus own work of the rank with the least, in ns of a mean step; ``late``:
+    the rank for which the others wait most, if that is half of all waiting.
     """
     splits = changes(baselines)
     rows, before = [], 0
@@ -112,7 +112,8 @@ def changes(baselines: Sequence[Baseline]) -> list[Change]:
 
 
 def _splits(values: Sequence[list[float]], low: int, high: int) -> list[int]:
-    """Return where the values change between ``low`` and ``high``: the best split, and those of its parts."""
+    """Return where the values change between ``low`` and ``high``: the best split, and the best splits of its
+    parts."""
     often = {edge: _by_chance(values, low, edge, high) for edge in range(low + 1, high)}
     edge = min(often, key=lambda each: often[each], default=low)
     if often.get(edge, 1.0) > LEVEL:

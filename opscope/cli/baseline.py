@@ -48,9 +48,9 @@ def save(
     ] = None,
     gpu: options.Gpu = None,
 ) -> None:
-    """Add runs to a baseline. It keeps in a small file what a difference needs of each.
+    """Add runs to a baseline. A small file has what a comparison needs of each run.
 
-    From five runs on, the noise of a comparison is how runs differ; with fewer, how their steps do.
+    From five runs on, the noise of a comparison is how runs differ; with fewer, how their steps differ.
     """
     from opscope.baselines import folder
 

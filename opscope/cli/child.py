@@ -159,7 +159,8 @@ def start(env: Mapping[str, str]) -> None:
         return
     _finish_at_quick_exits()
     more = [backend for backend in wanted if backend is not RECORDER]
-    if kineto_counters.wanted(env):  # the others record kernels where no counters can be had
+    # the other backends record kernels if no counters can be measured
+    if kineto_counters.wanted(env):
         from opscope.backends.cupti_counters import ways
 
         more = [*ways.offered(machine, env), *more]

@@ -70,12 +70,12 @@ class RecordingWithMore(Recording):
     """A recording that adds a backend's data once the program uses what one of ``backends`` records.
 
     The profiler starts no earlier, because starting it would make choices that belong to the program.
-    Initialising CUDA creates a context in processes that never use a GPU, and their forked children could
-    no longer use one; starting JAX's backends fixes its devices. What was recorded before that is one
-    part; what comes after, with the profiler's trace, is another. A program that starts a profiler itself
-    conflicts with this one: use ``--backend recorder`` there. ``bounds`` limits the profiler's window. A
-    forked child records on its own, and starts its own profiler once it uses a device. ``choice`` is what
-    was chosen before the program began.
+    Initialising CUDA creates a context in processes that never use a GPU, and their forked children could no
+    longer use one; starting JAX's backends fixes its devices. What was recorded before that is one part of
+    the recording; what comes after, with the profiler's trace, is another part. A program that starts a
+    profiler itself conflicts with this one: use ``--backend recorder`` there. ``bounds`` limits the
+    profiler's window. A forked child records on its own, and starts its own profiler once it uses a device.
+    ``choice`` is what was chosen before the program began.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class RecordingWithMore(Recording):
 
     def in_child(self) -> bool:
         """Drop the parent's profiler in a forked child; the child's own starts once it uses a device."""
-        self._beginning = threading.Lock()  # a thread of the parent may have held it
+        self._beginning = threading.Lock()  # a thread of the parent may have held the lock
         self._beginner = None
         if self._inner is not None:
             self._inner = Recording(self.folder, self._alone())
@@ -190,12 +190,12 @@ class RecordingWithMore(Recording):
 
     def _begins(self) -> None:
         # Several backends notice the first use of the device, some on threads of their own. A thread of the
-        # program waits for them, because its work meanwhile would have no kernels; the wait is limited, since
-        # the first backend may need what the second thread holds.
+        # program waits for them, because its work meanwhile would have no kernels; the wait is limited,
+        # because the first backend may need a lock that the waiting thread has.
         if threading.get_ident() == self._beginner:
             return
         if not self._beginning.acquire(timeout=WAIT_S):
-            _log.warning("opscope: work before the kernels' recording began is missing from it")
+            _log.warning("opscope: kernels that ran before their recording began are missing")
             return
         before = self._inner
         try:

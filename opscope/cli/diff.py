@@ -108,11 +108,11 @@ class Options:
 
 @options.spread
 def diff(asked: Options) -> None:
-    """Say what explains the difference of two runs, of other versions, frameworks or GPUs, or the same.
+    """Say what explains the difference between two runs, be it of versions, frameworks or GPUs.
 
     Times are means per step. Steps are split into parts, and parts into ops, so that all adds up to the
     difference of the step exactly; a change is called only if it is larger than the noise of the steps.
-    Exit code 1: a limit of --fail-on was exceeded. 3: whether one was cannot be told, as of a single step.
+    Exit code 1: a limit of --fail-on was exceeded. 3: this cannot be told, as with a single step.
     """
     if (asked.b is None) == (asked.against is None):
         common.fail("give two runs, A and B, or one and --against NAME")

@@ -79,7 +79,7 @@ def keep(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def _higher(figures: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures, each replaced by that of the earlier row if it is higher."""
+    """Return the figures, each replaced by the earlier row's figure if that is higher."""
     flops, bandwidth = before.get("flops"), before.get("bandwidth")
     rates = flops if isinstance(flops, dict) else {}
     known = {dtype: rate for dtype, rate in rates.items() if isinstance(rate, (int, float))}

@@ -156,7 +156,8 @@ def _write_short(ctx: Any, formatter: Any, groups: Mapping[str, list[Any]]) -> N
 
 
 def start(text: str, room: int) -> str:
-    """Return as many clauses as ``room`` characters hold; of a list after a colon, its first items."""
+    """Return as many clauses as ``room`` characters hold; if they end in a list after a colon, only the
+    list's first items."""
     if len(text) <= room:
         return text
     ends = [match.start() for match in re.finditer(r"[:;,] | \(", text[: room + 1])]

@@ -62,9 +62,9 @@ def embedded_folder(embed_source: bool, source_root: Path | None) -> Path | None
 
 @contextlib.contextmanager
 def placed(target: str, force: bool) -> Iterator[outputs.Place]:
-    """The place of the file, for the block that reads the profile and writes it.
+    """Yield where to write the file, for the block that reads the profile and writes it.
 
-    Ends the command first if the file cannot be written.
+    Ends the command before that if the file cannot be written.
     """
     with outputs.file(target, force) as output:
         _check(output.path, force)

@@ -52,7 +52,7 @@ def into(pid: int) -> None:
         try:
             run(pid, str(script))
         except (OSError, RuntimeError, ValueError) as error:
-            raise Impossible(f"{pid}: Python does not let it be told to attach: {error}") from None
+            raise Impossible(f"{pid}: Python does not let opscope attach to it: {error}") from None
         until = time.monotonic() + _WAIT_S
         while time.monotonic() < until:
             if any(attach_point.pid == pid for attach_point in attach_place.places()):

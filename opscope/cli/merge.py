@@ -1,4 +1,5 @@
-"""``opscope merge``: make the profile of a whole job of the partials of its ranks, or add jobs to a fleet."""
+"""``opscope merge``: make the profile of a whole job from the partials of its ranks, or add jobs to a
+fleet."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class UnderNsight:
         for path in raw:
             try:
                 kept.append(reports.keep(path, target, force=False))
-            except OSError:  # for example the disk is full: it stays where nsys left it
+            except OSError:  # for example the disk is full: the report stays where nsys left it
                 kept.append(path)
         names = ", ".join(map(str, kept))
         common.say(

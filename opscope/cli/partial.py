@@ -44,12 +44,12 @@ def partial(
     ] = False,
     unrelated: options.Unrelated = False,
 ) -> None:
-    """Reduce each FILE to a partial: a small file with what its ranges, kernels and collectives come to.
+    """Reduce each FILE to a partial: a small file with sums over its ranges, kernels and collectives.
 
-    opscope merge PARTS makes the profile of the whole job of them. A file whose partial is there already, of
-    the same version, size and analysis, is not read again. A file that cannot be read is noted in PARTS, the
-    others are read, and the exit code is 2; so it is where the files are not of one job.
-    """  # fmt: skip
+    opscope merge PARTS makes the profile of the whole job from the partials. A file whose partial exists
+    already, of the same version, size and analysis, is not read again. A file that cannot be read is noted in
+    PARTS, the others are read, and the exit code is 2; so it is if the files are not of one job.
+    """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.readers.errors import BadInput
     from opscope.scale import places

@@ -13,7 +13,8 @@ from typing import Final
 
 #: Tells a process when it must stop recording, because the program is ended afterwards.
 VARIABLE: Final = "OPSCOPE_RUN_ENDS"
-#: Prefix of the files by which processes say that they record until then; removed afterwards.
+#: Prefix of the files by which processes say that they record until the program's end; they are removed
+#: afterwards.
 _UNTIL: Final = "until-"
 #: Seconds that processes get to write what they recorded, and to end after SIGTERM.
 WRITING_S, ENDING_S = 60.0, 10.0
@@ -57,7 +58,7 @@ class ProgramEnd:
         until = time.monotonic() + ENDING_S
         asked, left = set[int](), [pid]
         while left:
-            # what ignores the signal may start others meanwhile
+            # a process that ignores the signal may start others meanwhile
             family = {process for parent in left for process in (parent, *_below(parent))}
             _send(family - asked, signal.SIGTERM)
             asked |= family
@@ -101,7 +102,8 @@ def _is_there(pid: int) -> bool:
 
 
 def _stack(pid: int) -> str:
-    """Return where a process's stack begins: elsewhere once it is another program. Empty if unknown."""
+    """Return where a process's stack begins; this changes once the process runs another program. Empty if
+    unknown."""
     return "".join(_stat(pid)[25:26])
 
 

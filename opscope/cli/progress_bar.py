@@ -28,7 +28,7 @@ _shown: _Lazy | None = None
 def _wanted() -> bool:
     try:
         terminal = sys.stderr is not None and sys.stderr.isatty()
-    except ValueError:  # closed
+    except ValueError:  # stderr is closed
         return False
     dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
     return terminal and not dumb and not in_notebook()  # a notebook's cell keeps every line

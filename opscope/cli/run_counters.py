@@ -45,7 +45,7 @@ def settings(names: str | None, by: str | None, backend: str) -> dict[str, str]:
 
 
 def tell(profile: Profile | None, names: str) -> None:
-    """Print what was measured, by which method, and why by that one; or why nothing was measured.
+    """Print what was measured, by which method, and why by this method; or why nothing was measured.
     ``names``: the counters that the user asked for."""
     trace = None if profile is None else profile.trace
     facts: list[dict[str, Any]] = [] if trace is None else trace.origin.get("backends", [])

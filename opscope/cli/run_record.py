@@ -264,7 +264,7 @@ def _may_attach() -> bool:
 def _write_times(parts: Path, pid: int, began: int, ended: int, status: int) -> None:
     """Write when the command ran, beside what it recorded: a process sees neither its start nor its exit."""
     if not parts.is_dir():
-        return  # the program removed it; the reader of the recording says so
+        return  # the program removed the folder; the reader of the recording says so
     times = {"pid": pid, "boot": process.boot(), "began": began, "ended": ended, "status": status}
     path = parts / LAUNCHED
     try:

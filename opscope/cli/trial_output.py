@@ -41,10 +41,10 @@ class Output:
 def difference(without: Output, with_change: Output) -> tuple[str | None, str | None]:
     """Return the verdict on the outputs, and a sentence on the first line that differs.
 
-    ``same``: all runs printed the same lines. ``differs``: lines are in all runs of one side and in none of
-    the other, and chance would put so many lines so in at most 5 % of trials: of all ways to divide the runs,
-    so few set as many lines apart. ``varies``: no line is so, but runs differ. None: not known, because there
-    are too few runs, or they print more than is compared.
+    ``same``: all runs printed the same lines. ``differs``: some lines are in all runs of one side and in none
+    of the other, and this is no chance: of all ways to divide the runs in two sides, at most 5 % separate as
+    many lines. ``varies``: no line separates the sides in this way, but runs differ. None: not known, because
+    there are too few runs, or they print more than is compared.
     """
     before, after = without.runs, with_change.runs
     if min(before, after) < _FEWEST:
@@ -53,7 +53,7 @@ def difference(without: Output, with_change: Output) -> tuple[str | None, str | 
     runs = dict(without.lines)
     for line, mask in with_change.lines.items():
         runs[line] = runs.get(line, 0) | mask << before
-    divided: Counter[int] = Counter()  # lines by the runs that they would put on the first side
+    divided: Counter[int] = Counter()  # number of lines for each division of the runs
     for mask in runs.values():
         divided.update({mask} if mask.bit_count() == before else ())
         divided.update({whole ^ mask} if mask.bit_count() == after else ())

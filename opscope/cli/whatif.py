@@ -52,7 +52,7 @@ def whatif(
     reading: options.Reading,
     width: options.Width = None,
 ) -> None:
-    """Say how long a run and its steps take with faster work, with slower, or without it.
+    """Say how long a run and its steps would take with faster, slower or no work of some kind.
 
     The trace is replayed with all its dependencies, so what waited for something else still waits.
     """

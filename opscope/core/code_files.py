@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from opscope.core.schema import Frame
 
-#: Number of the user's frames that are kept of a stack; a library's frame comes before them.
+#: The most frames of the user that are kept of a stack; one frame of a library comes before them.
 LIMIT: Final = 3
 #: Files that torch.compile generates: a folder of two letters and a hash, wherever its cache is.
 GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")

@@ -172,7 +172,7 @@ _LIBRARIES: Final = (
     r"(?i:nccl|rccl|msccl|oneccl|xccl|hccl|hcom_|uccl|nvshmem|roc_?shmem|ishmem|userbuffers|flagcx|smddp|nixl)",
     # collectives of other vendors: Cambricon, Moore Threads and MetaX, Kunlun, Enflame, Intel
     r"(?<![A-Za-z])(?i:cncl|mccl|bkcl|eccl)|(?:^|::)ccl::",
-    # DeepEP and copies of it; ``layout`` counts the tokens of each rank on one device
+    # DeepEP and copies of it, but not ``layout``, which counts the tokens of each rank on one device
     r"(?:^|::)(?:deep_|hybrid_)?ep::(?!layout|scan|permute|unpermute)|(?:^|::)int(?:ra|er)node(?:_ll)?::",
     r"(?i:deep_?ep\w*::(?:\w+::)*(?:cached_)?(?:notify_)?(?:dispatch|combine|barrier))",
     # mori, UCX; the kernels by which TensorRT-LLM, FlashInfer and pplx dispatch experts' tokens

@@ -41,8 +41,8 @@ Ints = NDArray[np.int64]
 MAX_BLOCKS: Final = 2048
 #: A block is at first this long (ns).
 BLOCK_NS: Final = 1_000_000_000
-#: The columns of a block: its place (time / length), first step, steps, first begin, last end, the sums of
-#: the steps and of their phases, the longest step.
+#: The columns of a block: its place (time / length), first step, number of steps, first begin, last end, the
+#: sums of the steps and of their phases, the longest step.
 BLOCK: Final = ("place", "first_step", "steps", "start", "end", "step", *PHASES, "longest")
 _SUMS: Final = slice(5, 5 + 1 + len(PHASES))
 #: Buckets of ``lengths``: bucket b holds lengths above GROWTH^(b-1) and up to GROWTH^b ns; bucket 0
@@ -50,7 +50,7 @@ _SUMS: Final = slice(5, 5 + 1 + len(PHASES))
 GROWTH: Final = 1.02
 BUCKETS: Final = 1600
 _LOG: Final = math.log(GROWTH)
-#: Numbers of kept steps: the slowest, the first, the last, and evenly spaced ones.
+#: How many steps are kept: of the slowest, of the first, of the last, and of evenly spaced ones.
 SLOWEST, FIRST, LAST, EVEN = 256, 64, 1024, 2048
 #: The columns of a kept step: those of a record, with the rest of the step after the phases.
 KEPT: Final = ("seq", "kind", "step", "start", "time", *PHASES)
@@ -231,7 +231,7 @@ class Summary:
             raise Unreadable("it is too short")
         magic, version, size = HEADER.unpack_from(data)
         if magic != MAGIC:
-            raise Unreadable("it does not begin as one does")
+            raise Unreadable("it does not begin like a summary of light mode")
         if version != VERSION:
             raise Unreadable(f"written in version {version}; this opscope reads {VERSION}")
         if size > _MAX_HEADER:
@@ -259,7 +259,7 @@ class Summary:
             array = take(header["arrays"][name], shapes.get(name, len(KEPT)), "<i8")
             setattr(summary, name, array)
         if len(summary.lengths) != 1 + len(PHASES):
-            raise Unreadable("it has other phases")
+            raise Unreadable("its phases are not light mode's")
         for name, device, length, rows in header["series"][:MAX_SERIES]:
             series = Series()
             series.length = max(1, int(length))
@@ -299,8 +299,9 @@ def read_records(data: bytes) -> Ints:
 
 
 def _added(old: _Rows, new: _Rows, length: int, most: int, sums: _Sums) -> tuple[_Rows, int]:
-    """Return the sums by stretches of time with ``new`` ones, and how long the stretches are: of
-    ``old``, twice as long where there are more than ``most``."""
+    """Return the sums by stretches of time, to which ``new`` ones are added, and the length of the
+    stretches. Stretches begin as those of ``old``, and become twice as long if there are more than
+    ``most``."""
     at = int(old[:, 0].searchsorted(new[:, 0].min()))
     rows = _put(old, at, _joined(np.concatenate([old[at:], new]), sums), most)
     while len(rows) > most:
@@ -312,7 +313,7 @@ def _added(old: _Rows, new: _Rows, length: int, most: int, sums: _Sums) -> tuple
 
 def _put(old: _Rows, at: int, rows: _Rows, most: int) -> _Rows:
     """Return ``old`` up to row ``at``, and then ``rows``, in the memory of ``old``, which has place for
-    ``most``: with a new array for each, the memory of a process swung by 1 MB."""
+    ``most``: a new array each time made the memory of a process vary by 1 MB."""
     end, room = at + len(rows), old.base
     if room is None or len(room) < end:
         room = np.zeros((max(most, end) + LAST, old.shape[1]), old.dtype)
@@ -322,8 +323,8 @@ def _put(old: _Rows, at: int, rows: _Rows, most: int) -> _Rows:
 
 
 def _joined(rows: _Rows, sums: _Sums) -> _Rows:
-    """Return the rows in order of position, with rows of equal position joined; what ``sums`` does not name
-    is that of the first."""
+    """Return the rows in order of position, with rows of equal position joined; columns that ``sums`` does
+    not name have the values of the first row."""
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
     joined = rows[starts]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class NotMerged(LookupError):
-    """A profile merged from partials lacks what was asked for, which ``what`` names: it has sums, and no
-    single events."""
+    """The profile was merged from partials, which have sums and no single events, so it lacks the data
+    ``what`` that were asked for."""
 
     def __init__(self, noun: str) -> None:
         self.what = noun

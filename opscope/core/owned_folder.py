@@ -45,16 +45,16 @@ def open_folder(path: Path, private: bool = False) -> int:
         raise NotADirectoryError(f"{path} is {kind}") from None
     try:
         check(folder, path, private)
-    except BaseException:  # nobody else closes it, however the check ended
+    except BaseException:  # nothing else closes the descriptor, however the check ended
         os.close(folder)
         raise
     return folder
 
 
 def check(descriptor: int, path: Path, private: bool = False) -> None:
-    """Raise PermissionError unless this user or root owns it and no other user may write to it.
+    """Raise PermissionError unless this user or root owns the file and no other user may write to it.
 
-    ``private``: unless this user owns it and nobody else has any access.
+    With ``private``, this user must own it, and nobody else may have any access.
     """
     status = os.fstat(descriptor)
     if status.st_uid not in ((os.geteuid(),) if private else (os.getuid(), 0)):

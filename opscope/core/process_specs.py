@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Graph and key of the spec by which a process describes itself to an NVTX tool; GRAPH is also its name.
+#: Graph and key of the spec by which a process describes itself to an NVTX tool; GRAPH is also the name of
+#: the spec's range.
 GRAPH: Final = "process"
 KEY: Final = "facts"
 #: Key of the spec that says that the process has forked.

@@ -48,7 +48,7 @@ class Stage:
         self._lock = threading.Lock()
 
     def add(self, count: int = 1) -> None:
-        """Report that ``more`` has been done."""
+        """Report that ``count`` more units have been done."""
         if self._listener is not None:
             with self._lock:
                 self._to(self.done + count)
@@ -109,9 +109,9 @@ _current: ContextVar[Stage | None] = ContextVar("opscope_stage", default=None)
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell ``listener`` of every stage in the block: when it opens, moves and ends, with the stage itself.
-    The working thread calls it, which may not be the thread that began. An exception from it ends the
-    work."""
+    """Call ``listener`` with every stage in the block when the stage opens, moves or ends. The working
+    thread makes the call, which may be another thread than the one that entered the block. An exception
+    from it ends the work."""
     token, inner = _listener.set(listener), _current.set(None)
     try:
         yield
@@ -170,9 +170,9 @@ def _opened(stage: Stage) -> Iterator[Stage]:
 def reading(
     paths: Iterable[str | os.PathLike[str]], without: str = "\0", named: str | None = None
 ) -> Iterator[None]:
-    """Open the stage of reading files and folders; if one is open already, that one counts these files too.
-    ``without``: leave out the files of a folder whose names begin so. ``named``: a name for the stage, in
-    place of the first path's name."""
+    """Open the stage of reading files and folders; if such a stage is open already, it counts these files,
+    too. ``without``: leave out the files of a folder whose names begin so. ``named``: a name for the
+    stage, in place of the first path's name."""
     listener, outer = _listener.get(), _current.get()
     if listener is None or isinstance(outer, Reading):
         yield

@@ -126,7 +126,7 @@ def sureness(name: str) -> Sureness:
         joined.fullmatch(a + b) for a, b in pairs
     ):
         return Sureness.NOT
-    # DB_PASSWORD_EU, secret_for_x: the name of a secret, followed by the user's own words or words about it
+    # DB_PASSWORD_EU, secret_for_x: a secret's name, then words of the user or words about the secret
     return Sureness.IF_DRAWN if last in kinds["about"] else Sureness.IF_MIXED
 
 
@@ -183,7 +183,7 @@ def redact(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_text(text: str) -> str:
-    """Return ``text``, cut at 65,536 characters, with secrets hidden that form, place or name tells."""
+    """Return ``text``, cut at 65,536 characters, without secrets, known by form, position or name."""
     if len(text) <= _LONGEST:
         return _search(text, Counter())
     cut = max(text.rfind(char, _LONGEST >> 1, _LONGEST) for char in _CUTS)
@@ -232,7 +232,7 @@ def _search(text: str, counts: Counter[str]) -> str:
 
 
 def _formed(text: str, numbers: list[int], counts: Counter[str]) -> str:
-    """Return ``text`` with the secrets hidden that have one of these forms, or a place of its own."""
+    """Return ``text`` without the secrets that have one of these forms or a position of their own."""
     for number in numbers:
         kind, _, pattern = _data()["forms"][number]
         form = _re(pattern)

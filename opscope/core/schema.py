@@ -171,8 +171,8 @@ class OpCall:
         return tuple(_resolve(self.inputs, ())) if plain is None else plain
 
     def output_leaves(self) -> tuple[TensorSpec | None, ...] | None:
-        """Return the outputs in the same form (a back reference is to an input leaf); ``None`` if not
-        known."""
+        """Return the outputs in the form of ``leaves`` (a back reference is to an input leaf); ``None`` if
+        not known."""
         if self.outputs is None:
             return None
         plain = _plain(self.outputs)
@@ -231,8 +231,8 @@ CATEGORY_ID: Final[Mapping[str, int]] = MappingProxyType(
     {name: number for number, name in enumerate(CATEGORIES, start=1)}
 )
 
-#: Texts of the ranges of category ``graph`` around the capture and the replays of a CUDA graph, with its
-#: number in its process.
+#: Texts of the ranges of category ``graph`` around the capture and the replays of a CUDA graph, with the
+#: graph's number in its process.
 GRAPH_CAPTURE: Final = "CUDA graph {} capture"
 GRAPH_REPLAY: Final = "CUDA graph {} replay"
 #: The text of a step's range, with its number: ``step 5``, or ``step`` with the payload 5.
@@ -266,8 +266,8 @@ UNHEARD_READS: Final = "np.array(tensor) and memoryview(tensor) are not recorded
 #: The domain of the range that tells Nsight Systems when to record: it encloses the recorded work.
 CAPTURE_DOMAIN: Final = "opscope.capture"
 #: Names of samples. The value of a CPU sample holds from the previous sample of its name to its own time; a
-#: null value only begins the first such interval. Percent: of all processors for the machine, of one
-#: processor (so it can exceed 100) for processes.
+#: first null value only marks the begin of the first interval. Percent: of all processors for the machine, of
+#: one processor (so it can exceed 100) for processes.
 MACHINE_CPU: Final = "machine CPU [%]"
 PROCESS_CPU: Final = "process CPU [%]"
 CHILDREN_CPU: Final = "child processes CPU [%]"
@@ -296,8 +296,8 @@ PIPELINE_CAPACITY: Final = "capacity"
 PIPELINE_WORKERS: Final = "workers"
 #: Processor time of an op's threads, in the form of a process's.
 PIPELINE_CPU: Final = "CPU [%]"
-#: For each batch: how long the queue waited for it, how long it waited to pass it on, and the time
-#: from the begin of the one to the end of the other.
+#: For each batch: how long the queue waited for it, how long the queue waited to pass it on, and the time
+#: from the begin of the first wait to the end of the second.
 PIPELINE_GET: Final = "get [ns]"
 PIPELINE_PUSH: Final = "push [ns]"
 PIPELINE_BATCH: Final = "batch [ns]"
@@ -476,7 +476,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "stack": "cat",
         },
         # The segments of an allocator when a snapshot was taken. ``address`` identifies a segment: memory
-        # taken from the driver. kind: large, small. ``pool``: that of a CUDA graph, or of the program.
+        # taken from the driver. kind: large, small. ``pool``: the pool of a CUDA graph, or of the program.
         "memory_segments": {
             "process": "i32",
             "device": "i32",
@@ -549,12 +549,13 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "end": "i64",
             "state": "cat",
         },
-        # Where a thread was at ``start``, taken as where it was until ``end``. ``kind`` null: a sample of its
-        # Python stack; ``garbage collection``: a collection of 0.2 ms or more, exactly. ``stack``: ``file``,
-        # ``line`` and ``function`` of each frame, a tab between them and a frame a line, innermost first.
-        # ``call``: what the innermost frame called, as written in the program; null if it called nothing or
-        # that is not known. ``samples``: the number of samples; 0: ``start`` and ``end`` were traced.
-        # ``cpu``: ns from ``start`` to ``end`` that the thread ran or was ready to run, null if not known.
+        # The place in the code where a thread was at ``start``; it is taken to have been there until ``end``.
+        # ``kind`` null: a sample of its Python stack; ``garbage collection``: a collection of 0.2 ms or more,
+        # exactly. ``stack``: ``file``, ``line`` and ``function`` of each frame, a tab between them and a
+        # frame a line, innermost first. ``call``: what the innermost frame called, as written in the program;
+        # null if it called nothing or that is not known. ``samples``: the number of samples; 0: ``start`` and
+        # ``end`` were traced. ``cpu``: ns from ``start`` to ``end`` that the thread ran or was ready to run,
+        # null if not known.
         "host_samples": {
             "process": "i32",
             "thread": "i64",

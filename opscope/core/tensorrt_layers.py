@@ -109,7 +109,7 @@ class Layer:
     role: str | None
 
 
-#: The parameter of a layer without a description; its value gives the known facts.
+#: The parameter of a layer without a description. Its value says what is known: the name or the time.
 KNOWN: Final = "known"
 NAME_ONLY, TIME_ONLY = "name", "time"
 
@@ -235,7 +235,7 @@ def _role(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
 ) -> str:
-    """Return the layer's role, by its types, its ``Origin`` and the element types on both sides."""
+    """Return the layer's role, by its types, its ``Origin`` and the element types of inputs and outputs."""
     lower, origin = subtype.lower(), str(entry.get("Origin") or "").upper()
     if lower in ("noop", "wait", "signal"):
         return "no-op"
@@ -260,7 +260,8 @@ QUANTIZED: Final = frozenset({"i8", "u8", "i4", "u4", "f8e4m3fn", "f8e5m2", "f4e
 def _precision(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], tactic: str
 ) -> str | None:
-    """Return the element type in which the layer computes: its first input's; TF32 if its tactic says so."""
+    """Return the element type in which the layer computes: the type of its first input, or TF32 if its
+    tactic says so."""
     dtypes = [tensor.dtype for tensor in (*inputs, *outputs) if tensor.dtype != "?"]
     if not dtypes:
         return None
@@ -279,7 +280,7 @@ def myelin_parts(name: str, tactic: str = "") -> tuple[str, ...]:
 def origins(name: str, metadata: object = None, role: str = "compute") -> tuple[str, ...]:
     """Return the layers of the original network that this one computes, as the engine names them.
 
-    ``Metadata`` lists them (TensorRT 8.6 and later); else the name does, which joins them by " + ".
+    ``Metadata`` lists them (TensorRT 8.6 and later); else the layer's name has them, joined by " + ".
     """
     if isinstance(metadata, str) and metadata:
         listed = [name.strip() for name in _ONNX.findall(metadata[: 1 << 20])]

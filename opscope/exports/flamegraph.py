@@ -36,7 +36,8 @@ def _by_op(profile: Profile) -> pl.DataFrame:
 
 
 def _by_column(profile: Profile, by: str) -> pl.DataFrame:
-    # in op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
+    # in op_totals() the time of a row is the time of its own kernels and copies or, without a GPU, its self
+    # time
     time = "self_time" if profile.cpu_only else "device_time"
     value = pl.col(by).fill_null(_UNKNOWN[by])
     parts = value.str.split("." if by == "layer" else " < ")

@@ -35,8 +35,8 @@ SIZE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field whose value differs by row. ``width``: bytes of its padded varint; 0 means 8 bytes as they
-    are."""
+    """A field whose value differs by row. ``width``: bytes of the padded varint; 0: a fixed field of 8
+    bytes."""
 
     number: int
     values: NDArray[Any]
@@ -82,8 +82,8 @@ def _pad(value: int, width: int) -> bytes:
 
 
 def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> memoryview:
-    """Return messages of several forms in one sequence. Each form comes with the places of its messages in
-    it."""
+    """Return messages of several forms in one sequence. Each form comes with the positions of its messages
+    in this sequence."""
     size = np.zeros(count, np.int64)
     for places, rows_made in forms:
         size[places] = rows_made.shape[1]
@@ -105,7 +105,8 @@ _CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS = 1, 2, 3, 29
 _CLEARED, _NEEDED = 1, 2
 #: All packets belong to one sequence, because interned texts are valid only within a sequence.
 _ONE: Final = field(_SEQUENCE, 1)
-#: Above the numbers of tracks and processes: threads that have no ranges, and so no track of their own.
+#: Added to the numbers of threads without ranges (which have no track), so that they exceed the numbers of
+#: tracks and processes.
 _THREAD: Final = 1 << 34
 #: Events that are written at a time: about 30 MB.
 _AT_ONCE: Final = 200_000

@@ -39,9 +39,9 @@ class Stack:
 def stacks(start: Ints, end: Ints, ints: Ints = _NONE, until: int | None = None) -> Iterator[Stack]:
     """Yield the stacks of intervals (ns); intervals of length 0 are left out.
 
-    An interval that begins inside another and ends after it goes to the next stack, with all intervals inside
-    it. ``ints``: the stacks, by number, of the first intervals, which opened in an earlier part. ``until``:
-    when the next part begins; intervals that end later do not close in this part.
+    An interval that begins inside another one and ends after that one goes to the next stack, together with
+    all intervals inside it. ``ints``: the stacks, by number, of the first intervals, which opened in an
+    earlier part. ``until``: when the next part begins; intervals that end later do not close in this part.
     """
     rest = np.flatnonzero(end > start)
     for level in itertools.count():
@@ -87,10 +87,11 @@ def _crossing(
     is_held: NDArray[np.bool_],
     higher: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
-    """Return which intervals begin before the previous sibling ends, and the intervals inside these.
+    """Return for each interval whether it begins before its previous sibling ends, or is inside such an
+    interval.
 
-    A later sibling ends later, else it would be inside the earlier one. So only the previous sibling is
-    compared. ``higher`` gives the result for the intervals that ``is_held`` selects.
+    Only the previous sibling is compared, because a later sibling ends later: otherwise it would be inside
+    the earlier one. ``higher`` gives the result for the intervals that ``is_held`` selects.
     """
     order = np.argsort(parent, kind="stable")
     same = parent[order[1:]] == parent[order[:-1]]

@@ -36,7 +36,9 @@ def write(profile: Profile, folder: Path) -> dict[str, int]:
     try:
         os.fspath(folder).encode()
     except UnicodeEncodeError:
-        raise OSError(EILSEQ, "its name is not UTF-8, and TensorBoard writes no others") from None
+        raise OSError(
+            EILSEQ, "its name is not UTF-8, and TensorBoard writes only UTF-8 names"
+        ) from None
     steps = profile.steps()
     columns = [name for name in steps.columns if name in _TIMES or name.endswith(_PARTS)]
     count = 0

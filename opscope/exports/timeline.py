@@ -100,7 +100,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Values shown for some rows beside their names; a number is unknown if its flag is unset."""
+    """Values shown for some rows beside their names; a number is known only if its flag is set."""
 
     words: dict[str, Words] = field(default_factory=dict)
     numbers: dict[str, tuple[Ints, NDArray[np.bool_]]] = field(default_factory=dict)
@@ -116,8 +116,8 @@ _Naming: TypeAlias = Callable[[Ints], Words]
 class Slices:
     """The events of a track, by row; times in ns.
 
-    ``stack`` has the nested rows, ``marks`` those without a length. A long track on which something is always
-    open is split into pieces too: some rows of its stacks only close in a piece, or do not close yet.
+    ``stack`` has the nested rows, ``marks`` the rows without a length. A long track on which something is
+    always open is split into pieces, too: some rows of its stacks only close in a piece, or do not close yet.
     ``flow``: an arrow joins rows with equal flow, from the call to the work it launched; 0 for none.
     ``table``, ``row``: where each event is in the trace; ``op``: the row in ``ranges`` of the op that
     launched it, -1 for none. ``details``: a function that returns further values for some rows; for millions

@@ -70,9 +70,9 @@ def load(
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
     A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``; ``pip install 'opscope[cloud]'``), a
-    pattern (``rank*.json.gz``) or a folder. Each file at a URL is copied to scratch, read and removed.
-    If some of several files cannot be read, the others are: ``summary()`` says how many, ``notes()`` which
-    files and why. If no file can be read, or with ``strict`` if any cannot, load raises
+    pattern (``rank*.json.gz``) or a folder. Each file at a URL is copied to scratch, read and removed. If
+    some of several files cannot be read, the others are loaded: ``summary()`` says how many, ``notes()``
+    which files and why. If no file can be read, or with ``strict`` if any cannot, load raises
     opscope.errors.BadInput, which names the file and what is wrong. ``gpu`` (``"H100 SXM"``) names devices
     that the trace does not name; load raises opscope.errors.UnknownDevice if it does not know that GPU.
     ``lean`` leaves out columns that no total needs, such as how kernels were launched (grid, registers …),
@@ -108,7 +108,8 @@ def _model_config(path: Path) -> dict[str, Any]:
 
 
 def _with_config(profile: Profile, config: dict[str, Any]) -> Profile:
-    """Return the profile with the model's configuration; stored costs, made without it, are forgotten."""
+    """Return the profile with the model's configuration; stored costs, which were computed without it, are
+    dropped."""
     if profile.merged_of is not None:
         raise NotMerged("kernels")
     profile.trace.origin[MODEL_CONFIG] = config
@@ -175,7 +176,7 @@ def _beside(profile: Profile, gpu: str | None, beside: _Files) -> Profile:
 def _load_url(url: str, strict: bool, lean: bool, model: Path | None) -> Profile | None:
     """Return the saved profile at ``url``; None for anything else there. Raises BadInput.
 
-    Its tables are read when they are asked for, so its copy is removed with the profile.
+    Its tables are read when they are asked for, so the local copy is removed together with the profile.
     """
     if is_pattern(url):
         return None
@@ -227,7 +228,7 @@ def diff(
         profile = source if isinstance(source, Profile) else load(source, gpu=gpu)
         reduction = profile.select(**where)._reducing(how)
         del profile
-        differences.give_up()  # before the other is read
+        differences.give_up()  # before the other profile is read
         return reduction
 
     return differences.table(compare(partial(begun, a), partial(begun, b)), by)

@@ -114,6 +114,7 @@ def table(difference: Difference, by: str) -> pl.DataFrame:
 
 
 def give_up() -> None:
-    """Free the memory of unused profiles; their references are circular, so only the collector can."""
+    """Free the memory of unused profiles; their references are circular, so only the garbage collector can
+    free them."""
     gc.collect()
     hand_back()

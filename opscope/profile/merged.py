@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .selected import Where
 
 _Part = TypeVar("_Part")
-#: Tables of a trace that are few rows however long it is: a partial has all of each, and so has a merge.
+#: Tables of a trace that have few rows even if the trace is long: partials and merges have all of their rows.
 HELD: Final = (
     "processes", "clocks", "devices", "windows", "own_costs", "notes", "light", "light_blocks",
     "light_lengths", "light_steps",
@@ -78,13 +78,13 @@ class Merged(Profile):
     def __init__(
         self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None, about: Any = None
     ) -> None:
-        """``trace``: the tables ``HELD``; ``stored``: the frames; ``about``: what else is known (JSON)."""
+        """``trace``: the tables ``HELD``; ``stored``: the frames; ``about``: other facts (JSON)."""
         about = about if isinstance(about, dict) else {}
         recorded = frozenset(map(str, about.get("present", ())))
         held_tables = _Held({name: trace[name] for name in HELD})
         super().__init__(Trace(held_tables, recorded | trace.present, trace.origin), stored)
         self._about: dict[str, Any] = about
-        #: The frames as they were given: unlike those of a saved profile they cannot be made again.
+        #: The frames as they were given: unlike the frames of a saved profile, they cannot be made again.
         self._given_frames = self._stored
 
     def _give_back(self) -> None:
@@ -163,7 +163,7 @@ class Merged(Profile):
 
     def rank_advice(self) -> pl.DataFrame:
         """The detectors' answers on each file alone: the columns of ``advice()``, and the file's first
-        ``process``, its ``devices`` and ``wall_time``. Raises NotMerged where the partials hold none."""
+        ``process``, its ``devices`` and ``wall_time``. Raises NotMerged if the partials have none."""
         return as_text(self.given("rank_advice", "advice"))
 
     def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:

@@ -90,7 +90,7 @@ class Profile(Answers):
         self._path: str | None = None
         self._selections: LRUCache[Self] = LRUCache(PARTS_KEPT)
         self._keys: LRUCache[Self] = LRUCache(PARTS_KEPT)
-        #: Why results are computed anew whenever the profile is opened; None: they are not.
+        #: Why results are computed anew each time the profile is opened; None if they are stored.
         self._anew: str | None = None
         #: Whether another version saved it, so that the results saved with it are of no use.
         self._older = False
@@ -175,7 +175,8 @@ class Profile(Answers):
             raise TypeError("op_name must be a name or a list of names")
         if not isinstance(device_id, int) or isinstance(device_id, bool):
             raise TypeError(f"device_id must be an int, not {type(device_id).__name__}")
-        from opscope.core.analysis.ops.op_analyse import op_analyse  # lazy: reports need none of it
+        # lazy: reports do not need this module
+        from opscope.core.analysis.ops.op_analyse import op_analyse
 
         entries = op_analyse(self.of(op_index), names, device_id)
         return json.dumps({**entries, "device_id": device_id}, ensure_ascii=False)
@@ -288,16 +289,15 @@ class Profile(Answers):
     def diff(self, other: Profile, by: str = "part", **where: Unpack[Where]) -> pl.DataFrame:
         """What changed from this run (a) to another (b): times are means per step, in ns.
 
-        ``by``: ``step`` is the whole step; ``part`` what the
-        process did in it; ``cause`` each part by op: parts and causes add up to the step exactly. ``op_sum``
-        is each op, all its shapes and layers together, with its FLOPs and bytes for each second; ``op`` is
-        the device time of each op (without a GPU, its own time), wherever else something ran; ``kernel`` the
-        ops that other kernels work for, on the same inputs; ``run`` how the runs themselves differ. Of jobs
-        of several ranks ``rank`` is the step of each, and ``rank_step`` each step of each. Of merged jobs,
-        whose ops are not known step by step, ``op_total`` and ``kernel_total`` are of all that was
-        recorded. Steps
-        of warm-up are left out; profiles without steps are compared by the iterations that repeat, else
-        whole. What is selected is selected in both. Raises ValueError for another ``by``.
+        ``by``: ``step`` is the whole step; ``part`` what the process did in it; ``cause`` each part by op:
+        parts and causes add up to the step exactly. ``op_sum`` is each op, all its shapes and layers
+        together, with its FLOPs and bytes for each second; ``op`` is the device time of each op (without a
+        GPU, its own time), no matter what else ran then; ``kernel`` the ops that have the same inputs but
+        other kernels; ``run`` how the runs themselves differ. Of jobs of several ranks ``rank`` is the step
+        of each, and ``rank_step`` each step of each. Of merged jobs, whose ops are not known step by step,
+        ``op_total`` and ``kernel_total`` are of all that was recorded. Steps of warm-up are left out;
+        profiles without steps are compared by the iterations that repeat, else whole. What is selected is
+        selected in both. Raises ValueError for another ``by``.
         """
         from . import difference as differences  # lazy: few profiles are compared
 
@@ -390,7 +390,7 @@ class Profile(Answers):
 
     def _note_linking(self) -> None:
         """Add the notes of linking to the trace's notes; a saved profile has them without linking again."""
-        if "attribution" not in vars(self):  # else they are there already
+        if "attribution" not in vars(self):  # otherwise these notes exist already
             add_notes(self.trace, notes_of(linking_notes(self)))
 
     def _keep(self, name: str, frame: pl.DataFrame) -> None:
@@ -452,11 +452,11 @@ class Profile(Answers):
     def save(self, path: Path, *, force: bool | None = None) -> None:
         """Write the trace, and the results that were computed so far, as a directory ``NAME.opscope``.
 
-        Who opens it computes the others when they are first asked for, and keeps them in the directory if it
-        is theirs (``OPSCOPE_KEEP=0`` in the environment: not).
-        Raises FileExistsError if it exists, unless ``force`` is true, the default in IPython and notebooks.
-        ``path`` may be a URL (``s3://bucket/run.opscope``): the profile appears there whole or not at all;
-        what a store refuses raises opscope.errors.NotReached.
+        Whoever opens it computes the other results when they are first asked for, and stores them in the
+        directory if they own it (``OPSCOPE_KEEP=0`` in the environment: not). Raises FileExistsError if it
+        exists, unless ``force`` is true, the default in IPython and notebooks. ``path`` may be a URL
+        (``s3://bucket/run.opscope``): the profile appears there completely or not at all; what a store
+        refuses raises opscope.errors.NotReached.
         """
         if is_url(path):
             from opscope.remote.written import at_end  # lazy: only for a URL
@@ -480,7 +480,8 @@ class Profile(Answers):
         """
         if self.selected is not None:
             raise ValueError(f"only a whole profile can be saved, this is of {self.selected}")
-        from opscope.readers.profile import profile_writing  # lazy: reading needs none of it
+        # lazy: reading does not need this module
+        from opscope.readers.profile import profile_writing
 
         about = {"analysis": ANALYSIS}
         if NOTES in self._frames or NOTES in self._stored:
@@ -493,7 +494,7 @@ class Profile(Answers):
         frames: dict[str, Iterable[pl.DataFrame]] = {}
         for name, table in STORED.items():
             if name == "op_sums" and "op_totals" in self._frames:
-                continue  # they are used in its place
+                continue  # the stored columns are used in place of the table
             frame = self._frames.get(name)
             if frame is None and name in self._stored:
                 frame = self._from_stored(name)
@@ -514,7 +515,7 @@ class Profile(Answers):
         """
         try:
             location = Place.of(path, ANALYSIS)
-        except OSError:  # it is gone
+        except OSError:  # the file is gone
             return
         files = location.files()
         if files:
@@ -532,7 +533,7 @@ class Profile(Answers):
         if not self.cpu_only:
             for name in ("kernels", "memops"):
                 stored_frame(self, name)
-        if "attribution" in vars(self) and self.of(stepping)[1]:  # else it takes 2 s to read
+        if "attribution" in vars(self) and self.of(stepping)[1]:  # otherwise reading takes 2 s
             stored_frame(self, "detected_steps")
 
     def _opened(self, path: str, older: bool, keep: bool) -> None:

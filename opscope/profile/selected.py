@@ -24,7 +24,7 @@ _WHERE: Final = ("steps", "device", "rank", "layer", "range")
 
 
 def selection(where: Where) -> Selection:
-    """Return what ``where`` selects, its key left out."""
+    """Return the selection that ``where`` states, without its key."""
     steps = where.get("steps")
     return Selection(
         (steps, steps) if isinstance(steps, int) else steps,

@@ -25,7 +25,7 @@ _NAMED: Final = 8
 #: Prefix of a profile's files that hold results, which are not read when profiles are joined.
 NOT_READ: Final = "extra."
 
-#: Tables that describe a run; none of them has rows of work.
+#: Tables that describe a run; none has rows for kernels, copies or ranges.
 _DESCRIBING: Final = frozenset({"processes", "threads", "clocks", "devices", "notes"})
 #: Formats whose readers explain why a file is empty.
 _EXPLAINED: Final = frozenset({"nsys", "recording", "profile", CONTAINERS, UNFINISHED})
@@ -125,7 +125,7 @@ def _read(match: Found, location: Path, strict: bool, lean: bool, beside: Path |
 
 
 def _refuse_runs(location: Path, inside: Sequence[Path]) -> None:
-    """Raise SeveralRuns for a folder of MindSpore's outputs of which several have the same rank."""
+    """Raise SeveralRuns if several of MindSpore's outputs in a folder have the same rank."""
     outputs = [path for path in inside if path.is_dir() and format_of(path) == "mindspore"]
     if len(outputs) > 1:
         from .mindspore.files import rank_twice  # lazy: few folders hold several
@@ -276,7 +276,8 @@ def _join(
     seen: list[AtUrl] = []
     if of_engines and model is not None:
         raise BadInput(
-            model, "files of a TensorRT engine take no model: give its layer info as one of them"
+            model,
+            "files of a TensorRT engine take no model: give the engine's layer info as one of the files",
         )
     if of_engines:
         from . import tensorrt  # lazy: it loads decoders
@@ -348,7 +349,7 @@ def _of_engines(
     ours: list[Path] = []
     others: list[str | os.PathLike[str]] = []
     for path in paths:
-        if not isinstance(path, Path):  # a URL: its file is opened on its own
+        if not isinstance(path, Path):  # a URL: its file is opened by itself
             others.append(path)
             continue
         try:

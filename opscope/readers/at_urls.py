@@ -78,8 +78,8 @@ def entries(url: str) -> tuple[bool, list[Found]]:
 
 @contextlib.contextmanager
 def at_hand(url: str, file: Found | None = None) -> Iterator[Path]:
-    """Yield a copy of the file or folder at ``url``, removed at the end; a BadInput about it names the
-    URL."""
+    """Yield a copy of the file or folder at ``url``, removed at the end; in a BadInput about the copy, the
+    URL is named."""
     from opscope.remote.copied import copied, scratch  # lazy: few traces are at URLs
 
     with scratch() as folder:

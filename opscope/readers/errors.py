@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-#: Key of a trace's origin: how its file ends too early. Such files are left out when several are joined.
+#: Key of a trace's origin: how its file ends too early. Files with this key are left out when several files
+#: are joined.
 TRUNCATED: Final = "truncated"
 
 

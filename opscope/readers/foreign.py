@@ -74,7 +74,7 @@ def _paddle(events: Events) -> bool:
 
 
 #: Writers of events in Chrome's format: their names, how they are recognised, what to do. Keys beside the
-#: events decide nothing: Paddle copies ``schemaVersion`` and ``deviceProperties`` from Kineto.
+#: events are no evidence: Paddle copies ``schemaVersion`` and ``deviceProperties`` from Kineto.
 _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     (
         "PaddlePaddle's profiler (paddle.profiler)",

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: The entry point group in which other packages register a ``Reader``.
 GROUP: Final = "opscope.readers"
-#: Asked after other packages' readers, because it accepts all JSON; its errors best explain what is missing.
+#: Asked after other packages' readers, because it accepts all JSON; its errors explain best what a file
+#: lacks.
 _LAST: Final = "kineto"
 #: The reader of archives and of files packed twice; the traces inside are read as usual.
 CONTAINERS: Final = "containers"

@@ -21,7 +21,9 @@ def read(path: str | PathLike[str]) -> dict[str, Any]:
         file = file / "config.json"
     try:
         if file.stat().st_size > _LARGEST:
-            raise BadInput(file, f"is larger than {_LARGEST >> 20} MiB: no model's configuration")
+            raise BadInput(
+                file, f"is larger than {_LARGEST >> 20} MiB: not a model's configuration"
+            )
         raw = json.loads(file.read_bytes())
     except OSError as error:
         raise BadInput(file, error.strerror or str(error)) from None

@@ -19,10 +19,10 @@ def open_at_end(tables: dict[str, pl.DataFrame], duration: int | None) -> int:
     """Cut the ranges in ``tables`` that were open at the capture's end, mark them as unclosed, and return
     how many there were.
 
-    A range was open if it has no end, or if it ends at ``duration`` (ns). The program or the range's thread
-    had mostly ended long before that. So a push/pop range now ends with the last event of its thread, and a
-    range that another thread may end (start/end) with the last event of its process; at least 1 ns after
-    its start.
+    A range was open if it has no end, or if it ends at ``duration`` (ns). Usually the program, or the range's
+    thread, had ended long before that. So a push/pop range now ends with the last event of its thread, and a
+    range that another thread may end (start/end) with the last event of its process; at least 1 ns after its
+    start.
     """
     ranges = tables["ranges"]
     opened = pl.col("end").is_null()

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-#: The most containers and texts that are kept at once: some 100 to 250 bytes each.
+#: The most containers and texts that are kept at once: each takes 100 to 250 bytes.
 MOST_KEPT: Final = 1 << 22
 #: The most numbered values; a snapshot of a million changes has two or three million.
 MOST_NUMBERED: Final = 1 << 25
@@ -172,13 +172,13 @@ class _Machine:
         elif re.fullmatch(rb"-?[0-9]{1,20}", digits):
             self.stack.append(int(digits))
         else:
-            raise PickleError(f"no integer, or one of too many digits, at byte {self.at:,}")
+            raise PickleError(f"not an integer, or one of too many digits, at byte {self.at:,}")
 
     def quoted(self) -> None:
         """Put the text in quotes of the next line on the stack."""
         line = self.line()
         if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1] or b"\\" in line:
-            raise PickleError(f"a text that is not plain at byte {self.at:,}")
+            raise PickleError(f"a text with escapes or without quotes at byte {self.at:,}")
         self.keep(line[1:-1].decode("utf-8", "replace"))
 
     def real(self) -> None:
@@ -186,7 +186,7 @@ class _Machine:
         try:
             self.stack.append(float(self.line()[:40]))
         except ValueError:
-            raise PickleError(f"no number at byte {self.at:,}") from None
+            raise PickleError(f"not a number at byte {self.at:,}") from None
 
     # ------------------------------------------------------------------------------ containers
 
@@ -271,7 +271,7 @@ class _Machine:
         """Give the value at the top a number for later reference."""
         memo = self.memo
         if index > len(memo) + _GAP or index > MOST_NUMBERED:
-            raise PickleError(f"the number {index:,} of a value is too large")
+            raise PickleError(f"the reference {index:,} to a value is too large")
         while index >= len(memo):
             memo.append(TAKEN)
         top = self.stack[-1]
@@ -374,5 +374,5 @@ _ACTS: Final[dict[int, Callable[[_Machine], object]]] = {
 
 def _index(line: bytes) -> int:
     if not re.fullmatch(rb"[0-9]{1,9}", line):
-        raise PickleError("the number of a value is no number")
+        raise PickleError("a reference to a value is not a number")
     return int(line)

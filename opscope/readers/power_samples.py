@@ -56,7 +56,7 @@ def with_power(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     if span and joined.filter(pl.col("time").is_between(*span)).is_empty():
         made.note(
             "warning",
-            f"{file.name}: no sample lies within the trace: is its clock another's?",
+            f"{file.name}: no sample lies within the trace: does its clock differ?",
             len(known),
         )
     return made

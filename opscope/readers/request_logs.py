@@ -148,7 +148,8 @@ def _is_vllm(text: str) -> bool:
 
 
 def _vllm(file: Path, text: str, year: int | None, notes: Notes) -> pl.DataFrame:
-    """Return the requests of vLLM's log: ``--enable-log-requests``, ends with ``--enable-log-outputs``."""
+    """Return the requests of vLLM's log (``--enable-log-requests``); it has their ends only with
+    ``--enable-log-outputs``."""
     lines = pl.DataFrame({"line": text.splitlines()}, schema={"line": pl.String})
     names = ("month", "day", "clock", "what", "id", "stream")
     group = pl.col("line").str.extract_groups(_VLLM).struct

@@ -47,7 +47,7 @@ def read(file: Path, text: str) -> tuple[pl.DataFrame, list[str], int]:
         unread |= values.keys() - _KNOWN
         rows.append(_request(start, end, values, len(rows)))
     if not rows:
-        raise BadInput(file, f"has spans and none of a request ({_ID}, or {_REQUEST})")
+        raise BadInput(file, f"has spans, but none of a request ({_ID}, or {_REQUEST})")
     whole = dict.fromkeys(("arrival", "first_token", "finished", "queue", *_TOKENS), pl.Int64)
     table = pl.DataFrame(rows, schema={"id": pl.String, **whole}, orient="row")
     return table, [*unread], others
@@ -87,9 +87,11 @@ def _spans(file: Path, text: str) -> Iterator[Span]:
     for document in _documents(file, text):
         for export in document if isinstance(document, list) else [document]:
             if not isinstance(export, dict):
-                raise BadInput(file, "is JSON, and no export of OpenTelemetry")
+                raise BadInput(file, "is JSON, but not an export of OpenTelemetry")
             if "resourceSpans" not in export and "data" not in export:
-                raise BadInput(file, "is JSON without resourceSpans: no export of OpenTelemetry")
+                raise BadInput(
+                    file, "is JSON without resourceSpans: not an export of OpenTelemetry"
+                )
             yield from _otlp(export)
             yield from _jaeger(export)
 

@@ -67,8 +67,8 @@ def frame_of(
 
 
 def once(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the rows of a table in which no two can be equal, as in totals by name, each once; and how many
-    that leaves out."""
+    """Return each distinct row of a table once, and how many rows that leaves out. This is for tables in
+    which no two rows can be equal, such as totals by name."""
     kept = frame.unique(maintain_order=True)
     return kept, len(frame) - len(kept)
 
@@ -117,8 +117,8 @@ def csv_rows(
     """Return the rows of CSV as texts, and how many lines were left out.
 
     A line with fewer or more fields than the header has its values in the wrong columns: a name with an
-    unquoted comma moves a start of 10^15 ns into the end. Empty fields at its end do not count, and if most
-    lines are uneven, the tool writes them so. Raises what Polars raises.
+    unquoted comma moves a start of 10^15 ns into the end. Empty fields at the end of a line do not count; and
+    if most lines are uneven, the tool is taken to write lines in this way. Raises what Polars raises.
     """
 
     def rows(data: Path | bytes, ragged: bool) -> pl.DataFrame:

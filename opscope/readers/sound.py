@@ -65,10 +65,10 @@ _LONGEST_NAME: Final = 256
 _EXTENT: Final = r"^\s*[0-9]{1,10}\s*(?:,\s*[0-9]{1,10}\s*){0,2}$"
 #: The note on waits among the kernels.
 _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind", "correlation")
-#: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
+#: Tables whose ``time`` may be null: specs, and opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
-#: Their time counts, but it is not known what they did.
+#: The note on kernels without a name: their time counts, but it is not known what they did.
 NAMELESS: Final = "kernels without a name"
 
 
@@ -166,7 +166,7 @@ def _most(values: list[Any]) -> int:
 
 
 def _small(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
-    """Cast integers to the column's narrower type, also from text; null where they do not fit."""
+    """Cast integers to the column's narrower type, also from text; null if a value does not fit."""
     for column, dtype in table_schema(name).items():
         recorded_dtype = frame.schema.get(column)
         if recorded_dtype in (None, dtype):

@@ -47,8 +47,8 @@ _C = TypeVar("_C", bound="Column")
 MAGIC: Final = b"SQLite format 3\0"
 #: Rows in one piece: 20 columns of it take 80 MB while it is converted.
 PIECE: Final = 500_000
-#: Rows in one Arrow batch. It is smaller than a piece so that joining the batches copies: otherwise a
-#: column that is kept would keep all columns of its batch in memory.
+#: Rows in one Arrow batch. A batch is smaller than a piece, so that joining the batches makes copies: without
+#: a copy, one column that is kept would keep all columns of its batch in memory.
 _BATCH: Final = 65_536
 _DTYPES: Final[Mapping[str, Any]] = {
     "int": pl.Int64,
@@ -288,8 +288,8 @@ class Database:
         stage.read(os.fspath(self.path), None, now - before)
 
     def _teller(self, table: str) -> Callable[[int], None] | None:
-        """Return a function that reports decoded bytes of the table from any thread: half of them, as the
-        other half of the work follows. None if nobody listens."""
+        """Return a function that reports decoded bytes of the table from any thread: it reports only half
+        of the bytes, because the other half of the work follows. None if nobody listens."""
         if (stage := progress.reads()) is None:
             return None
         self._told(table, 0)
@@ -323,7 +323,7 @@ class Database:
         }
 
     def _pieces(self, table: str) -> Sequence[str | None]:
-        """Conditions that split the table by row number; [None] if it has no row numbers."""
+        """Conditions that split the table by row number; [None] if the table has no row numbers."""
         try:
             span = self._execute(_span(table))
         except BadInput:
@@ -357,7 +357,9 @@ class Database:
         try:
             frame = self._fetch(connection, f"SELECT {', '.join(fields)}{rest}", f"table {table}")
         except BadInput:
-            frame = None  # the driver derived a column's type from its first values, and later ones differ
+            # the driver derived a column's type from its first values, and later values have
+            # another type
+            frame = None
         if frame is None or not all(
             frame.schema[name] in _AS_READ[kind if isinstance(kind, str) else "int"]
             for name, kind in columns.items()

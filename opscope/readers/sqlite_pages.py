@@ -48,7 +48,7 @@ _SPAN: Final = 120
 _MARGIN: Final = 512
 #: Up to this many different headers, a scan of all rows for each takes less time than a sort.
 _FEW: Final = 12
-#: Most different headers in a block.
+#: The largest number of different headers in a block.
 _MOST_FORMS: Final = 4096
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -151,8 +151,8 @@ class Pages:
         return np.empty(pages * self._size + _MARGIN, np.uint8)
 
     def _read(self, pages: Ints, into: Bytes | None = None) -> Bytes:
-        """Return the bytes of pages one after the other, and a margin; ``into``, if given, is the memory for
-        them. Raises Unusual at the file's end."""
+        """Return the bytes of pages one after the other, and a margin; ``into``, if given, is the memory
+        to read them into. Raises Unusual at the file's end."""
         size = self._size
         buffer = self._buffer(len(pages)) if into is None else into
         buffer = buffer[: len(pages) * size + _MARGIN]

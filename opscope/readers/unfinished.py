@@ -73,8 +73,8 @@ def read(path: Path, open_trace: Callable[[Path], Trace]) -> Trace:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return the path of a side file: beside the file that a link leads to, as its writer puts it, else
-    beside the link."""
+    """Return the path of a side file: beside the target of a link, where the writer puts it, else beside
+    the link."""
     target = Path(os.path.realpath(path))
     side = target.with_name(target.name + suffix)
     return side if side.is_file() else path.with_name(path.name + suffix)
@@ -105,12 +105,12 @@ def _recover(path: Path, folder: Path) -> tuple[Path, str]:
         raise BadInput(
             path,
             f"its writer did not finish: {names} belongs to it, and a copy of {size:,} bytes is more than "
-            f"the {room:,} allowed; sqlite3 FILE 'PRAGMA wal_checkpoint', in a copy, takes it in",
+            f"the {room:,} allowed; to merge both, run in a copy: sqlite3 FILE 'PRAGMA wal_checkpoint'",
         )
     for side in sides:
         if side.name.endswith("-journal") and _names_another(side):
             raise BadInput(
-                path, f"its writer did not finish: {names} is of several databases together"
+                path, f"its writer did not finish: {names} is shared by several databases"
             )
     copy = folder / path.name
     shutil.copyfile(path, copy)

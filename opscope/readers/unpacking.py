@@ -43,7 +43,7 @@ RATIO: Final = 200
 FREE: Final = 256 << 20
 #: Bit of a zip entry's flags.
 _ENCRYPTED: Final = 1
-#: The most entries of an archive, and how many packings lie in each other.
+#: The most entries of an archive, and the most levels of packing.
 ENTRIES: Final = 20_000
 DEPTH: Final = 4
 LEFT_OUT: Final = (
@@ -63,7 +63,8 @@ _PACKINGS: Final = (
 )
 _SUFFIX: Final = re.compile(r"\.(?:gz|gzip|xz|bz2|zst|zstd)\Z", re.IGNORECASE)
 _depth: ContextVar[int] = ContextVar("opscope_unpacked", default=0)
-#: Why a file cannot have this path: another entry has it or is the folder it needs, or it is too long.
+#: Why a file cannot have this path: another entry has this path, or is a file where the path needs a folder;
+#: or the path is too long.
 _NO_FILE: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
@@ -90,7 +91,8 @@ def _damages() -> tuple[type[Exception], ...]:
     errors: list[type[Exception]] = [zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError]
     errors += [gzip.BadGzipFile, NotImplementedError, RuntimeError, ValueError, OverflowError]
     for module, name in (("lzma", "LZMAError"), (ZSTD_MODULE, "ZstdError")):
-        with contextlib.suppress(ImportError):  # a Python without it raises none of them
+        # a Python without the module does not raise its errors
+        with contextlib.suppress(ImportError):
             errors.append(getattr(import_module(module), name))
     return tuple(errors)
 
@@ -107,7 +109,8 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
             unpacked.unpack()
             chosen = unpacked.trace(find)
             trace = open_trace(chosen)
-            for name in trace.tables:  # a profile reads its tables lazily, the copy will go
+            # a profile reads its tables lazily, and the copy will be removed
+            for name in trace.tables:
                 trace[name]
         except BadInput as error:
             if not error.path.startswith(os.fspath(folder)):
@@ -175,7 +178,7 @@ class _Unpacked:
     #: What is wrong with it, if anything.
     lost: str = ""
     left_out: int = 0
-    #: Whether a database from which it may have been packed has a log beside it.
+    #: Whether the database from which the file may have been packed has a log beside it.
     may_lack: bool = False
     is_archive: bool = False
     seen: set[str] = field(default_factory=set)
@@ -235,7 +238,7 @@ class _Unpacked:
                         self._write(entry.filename, counted)
                 except BadInput:
                     raise
-                except _damages() as error:  # the entries behind it may be whole
+                except _damages() as error:  # the entries after it may be undamaged
                     self.lost = f"{entry.filename}: {error}"
 
     def _write_sides(self, name: str) -> None:
@@ -246,7 +249,7 @@ class _Unpacked:
         ):
             beside = map(self.path.with_name, sides)
             self.may_lack = any(side.is_file() and side.stat().st_size for side in beside)
-            return  # they are that one's
+            return  # the side files belong to that other database
         for side in sides:
             packed = self.path.name[len(_SUFFIX.sub("", self.path.name)) :]
             for path in (self.path.with_name(side), self.path.with_name(side + packed)):
@@ -275,7 +278,8 @@ class _Unpacked:
         return name.startswith(self.member + "/")
 
     def _write(self, name: str, file: IO[bytes]) -> None:
-        """Write a file at its path below the folder; one whose path leaves it, or repeats, is left out."""
+        """Write a file at its path below the folder; a file whose path leads out of the folder, or
+        repeats, is left out."""
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
         if not parts or ".." in parts or name.startswith("/") or ":" in parts[0] or "\0" in name:
             self.left_out += 1
@@ -361,7 +365,8 @@ def _directory(stream: IO[bytes]) -> zipfile.ZipFile:
 
 
 def _traces(folder: Path, find: Find) -> Iterator[Path]:
-    """Yield the traces below a folder: the folder itself, the files and folders in it, and theirs."""
+    """Yield the traces below a folder: the folder itself, the files and folders in it, and the contents of
+    these."""
     if find(folder) is not None:
         yield folder
         return

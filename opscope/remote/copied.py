@@ -95,8 +95,8 @@ def _move(stage: progress.Stage) -> Any:
                 stage.add(inc)
             except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 self.raised = error
-                # an interruption raised as itself would end fsspec's own thread, which all others wait for
-                raise RuntimeError("the work was ended") from None
+                # raised unchanged, an interruption would end fsspec's own thread, for which all others wait
+                raise RuntimeError("the copying was interrupted") from None
 
     return Moved()
 

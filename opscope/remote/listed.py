@@ -12,7 +12,7 @@ from .errors import NotReached
 from .stores import below, path_in, store, tried
 from .urls import is_pattern, is_web, scheme_of
 
-#: A pattern or a folder with more files than this is refused: it is not what anyone means.
+#: A pattern or a folder with more files than this is refused: nobody wants that many.
 MOST: Final = 1_000_000
 #: The file that makes a folder a profile or a recording.
 META: Final = "meta.json"
@@ -56,7 +56,7 @@ def entries(url: str) -> list[Found]:
     opened_store, location = store(url), url.rstrip("/")
     path = path_in(opened_store, location)
     infos = tried(url, lambda: opened_store.ls(path, detail=True))
-    # stores list the folder itself as an entry where somebody made a marker for it
+    # stores list the folder itself as an entry if somebody made a marker for it
     return _sort(url, [info for info in infos if str(info["name"]).strip("/") != path.strip("/")])
 
 

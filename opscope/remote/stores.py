@@ -154,7 +154,7 @@ def tried(url: str, act: Callable[[], _T], tries: int = TRIES) -> _T:
 
 
 def known_class(scheme: str) -> Any:
-    """Return fsspec's class for the scheme; None where its package is not installed."""
+    """Return fsspec's class for the scheme; None if the scheme's package is not installed."""
     import fsspec
 
     try:

@@ -38,10 +38,11 @@ def write_files(source: Path, url: str, force: bool = False) -> None:
 
 
 def write_folder(source: Path, url: str, force: bool = False, last: str = META) -> None:
-    """Write a folder, the file ``last`` at its end: a folder without it is no profile to any reader.
+    """Write a folder, with the file ``last`` at the end: readers do not take a folder without this file for a
+    profile.
 
-    With ``force`` a profile that is there is replaced: its ``last`` is removed first, so that no reader
-    finds half of each. Raises FileExistsError, and NotReached; then what was written is removed again.
+    With ``force`` an existing profile is replaced: its file ``last`` is removed first, so that no reader
+    finds a mixture of both. Raises FileExistsError, and NotReached; then what was written is removed again.
     """
     opened_store, path = _open(url)
     before = _refuse(opened_store, path, url, force)

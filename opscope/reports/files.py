@@ -60,8 +60,8 @@ ROWS: Final = 20
 def small_json(
     command: str, frames: Mapping[str, pl.DataFrame], most: int | None = None, **more: Any
 ) -> str:
-    """Return ``as_json`` in at most ``SMALL`` bytes: the first rows of each report, and which reports were
-    cut.
+    """Return ``as_json`` in at most ``SMALL`` bytes: with the first rows of each report, and the names of
+    reports that were cut.
 
     ``cut`` has the full number of rows of each report that was cut. ``most``: most rows of a report.
     """
@@ -69,7 +69,7 @@ def small_json(
 
 
 def fitting(text: Callable[[int], str], most: int | None = None) -> str:
-    """Return ``text`` with as many rows of each report, at most ``most``, as fit into ``SMALL`` bytes."""
+    """Return ``text`` with as many rows of each report as fit into ``SMALL`` bytes, at most ``most``."""
     rows = ROWS if most is None else most
     while len((written := text(rows)).encode()) > SMALL and rows:
         rows //= 2

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from opscope.core import progress
 
 _Made = TypeVar("_Made")
-#: If there are fewer reports than this, they are made in one thread: they share most of their work.
+#: If there are fewer reports than this, they are made in one thread, because they share most computations.
 _MANY: Final = 8
 #: Reports that take long, with their time relative to the usual 50 ms on a trace of 400,000 kernels.
 _WEIGHTS: Final = {
@@ -28,8 +28,8 @@ def made(names: Iterable[str], make: Callable[[str], _Made]) -> dict[str, _Made]
     """Return ``make(name)`` for each name, in the order of the names. Raises what ``make`` raises.
 
     One thread begins with the first name, another with the last, until they meet: reports of one subject are
-    next to each other and share their work. More than two would need too much memory. Notes are made last, so
-    that they contain the notes of all reports, whichever thread made them.
+    next to each other, so a thread can reuse what it computed. More than two would need too much memory.
+    Notes are made last, so that they contain the notes of all reports, whichever thread made them.
     """
     order = list(names)
     with progress.stage("making reports", sum(map(_weight, order))) as stage:

@@ -14,7 +14,8 @@ _PACKED_NAMES: Final = (".gz", ".zst", ".parquet", ".opscope")
 _EACH: Final = 0.03
 #: Length of a task in seconds.
 TASK: Final = 1.0
-#: Tasks for each worker at least, if there are enough ranks, so that all workers end at about the same time.
+#: The least number of tasks for each worker, if there are enough ranks, so that all workers end at about the
+#: same time.
 _TURNS: Final = 4
 
 

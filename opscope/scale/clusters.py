@@ -124,8 +124,8 @@ class RayExecutor(Executor):
     def __init__(self) -> None:
         import ray as library
 
-        # no retries by Ray: it would let the task kill three more workers; the caller decides what is tried
-        # again
+        # no retries by Ray, which would let the task kill three more workers; the caller decides which tasks
+        # are tried again
         self._call = library.remote(num_cpus=1, max_retries=0)(_call)
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:

@@ -86,7 +86,7 @@ def read_ranks(
 
 
 class _Job:
-    """The state of a job: tasks in work, results so far, and the files whose workers died."""
+    """The state of a job: running tasks, results so far, and the files whose workers died."""
 
     def __init__(self, parts: str, options: dict[str, Any], write: Write | None) -> None:
         self.parts, self.options, self.write = parts, options, write
@@ -97,7 +97,7 @@ class _Job:
         self._suspects: list[str] = []
         #: The files of each task, and whether it must run alone.
         self._pending: dict[Future[Any], tuple[tuple[str, ...], bool]] = {}
-        #: Finished futures as they complete: waiting for all of them anew each time is slow with many
+        #: Finished futures as they complete: to wait again for all of them each time is slow with many
         #: thousand tasks.
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
 
@@ -161,8 +161,8 @@ class _Job:
         future.add_done_callback(self._done.put)
 
     def _finish(self, done: Future[Any], task: tuple[str, ...], alone: bool) -> None:
-        """Take the task's result; files left undone by a death or an unknown error become suspects or are
-        given up."""
+        """Take the task's result. If a worker's death or an unknown error left files undone, these become
+        suspects or are given up."""
         try:
             self.take(done.result())
         except CancelledError as error:

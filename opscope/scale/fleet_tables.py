@@ -56,11 +56,11 @@ def tables(
     """Return the tables of a job by name: jobs (one row), labels, ops, kinds, kernels, advice, ranks.
 
     ``gpu_hours``: the GPU hours of the whole job (GPUs times hours, as a scheduler accounts for them); by
-    default those of the recorded time. The device time in ``ops`` adds up to ``device_time`` of ``jobs``, as
-    it does in ``kinds``. GPU hours of a row are its share of the job's GPU hours; the rest is idle time of
-    the GPUs (less work that overlapped on one GPU). Without GPUs they are null, and ``reason`` says why.
-    ``model`` is the label of that name, else the outermost module with most device time. ``files_advised``:
-    of how many files ``advice`` is.
+    default the GPU hours of the recorded time. The device time in ``ops`` adds up to ``device_time`` of
+    ``jobs``, as it does in ``kinds``. GPU hours of a row are its share of the job's GPU hours; the rest is
+    idle time of the GPUs (less work that overlapped on one GPU). Without GPUs they are null, and ``reason``
+    says why. ``model`` is the label of that name, else the outermost module with most device time.
+    ``files_advised``: the number of files whose advice is in ``advice``.
     """
     summary = profile.summary().row(0, named=True)
     device_ns, why = _hold(profile, summary)
@@ -209,7 +209,8 @@ def _advice(
     """Return the findings of the detectors, each with the GPU hours that its change would save, and the
     number of files that were examined.
 
-    For a merged job these are the findings in its partials: rows of each file's own advice; none without any.
+    For a merged job these are the findings in its partials: rows of each file's own advice; no rows if
+    partials have none.
     """
     advised = 1
     if not isinstance(profile, Merged):
@@ -221,6 +222,6 @@ def _advice(
         advised = advice_rows["process"].n_unique()
     else:
         advice_rows, advised = pl.DataFrame(schema={**ADVICE, "devices": pl.Int64}), 0
-    # while a file's step waits for its slowest part, all of its GPUs are held
+    # all GPUs of a file are occupied while a step waits for its slowest part
     hours = pl.col("saving") * pl.col("devices") * pl.lit(each, pl.Float64)
     return advice_rows.select(*ADVICE, hours.alias("gpu_hours")), advised

@@ -43,8 +43,8 @@ def manifest(
 ) -> Manifest:
     """Return the manifest of a job whose ``processes`` (trace table) come from ``files`` partials.
 
-    ``expected``: how many ranks (or files) there should be; None: the processes' ``world_size``, else the
-    number that exists.
+    ``expected``: how many ranks (or files) there should be; None: the ``world_size`` of the processes, else
+    the number of existing ones.
     """
     ranks = processes["rank"].drop_nulls()
     has_ranks = len(ranks) > 0 and len(ranks) == len(processes)

@@ -132,7 +132,7 @@ def _agree(facts: Sequence[Facts], unrelated: bool) -> list[tuple[str, str]]:
 
 
 def _read(files: Sequence[places.Place], broken: list[BadInput] | None) -> Iterator[packed.Partial]:
-    """Yield the partials; those that cannot be read are added to ``broken``, or raise if that is None."""
+    """Yield the partials; those that cannot be read are added to ``broken``, or raised if that is None."""
     for begin in range(0, len(files), _AT_ONCE):
         some = files[begin : begin + _AT_ONCE]
         with ExitStack() as stack:
@@ -240,7 +240,7 @@ def _merge(
         trace.note(
             "info",
             "kernels were replayed from CUDA graphs that their own file does not capture: if another file"
-            " does, load of both finds their ops, and a merge does not",
+            " does, opscope.load of both finds their ops; a merge does not",
         )
     _note(trace, abouts, moves, which, exchanged)
     about = {
@@ -304,8 +304,8 @@ def _move(pieces: Pieces, moves: Moves) -> Pieces:
 
 
 def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> dict[str, Pieces]:
-    """Return the largest frames as pieces: those with rows for each collective, step or device of each
-    rank."""
+    """Return the largest frames as pieces: the frames with rows for each collective, step or device of
+    each rank."""
     steps, phases = joined.narrow("step_table").pieces, joined.narrow("step_phases").pieces
     if any(piece["step"].is_not_null().any() for piece in steps()):
         # a process without steps has a row only if no process has steps
@@ -429,7 +429,7 @@ def _note(
         trace.note(
             "info",
             "clocks of some machines run at another rate: times of steps and collectives are on the common"
-            " clock, durations of kernels on that of each machine",
+            " clock, durations of kernels on the clock of each machine",
         )
     differing = _differing(abouts)
     if differing:

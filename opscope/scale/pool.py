@@ -93,8 +93,8 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _begin() -> None:
-    """In a new worker: end when the parent process ends, and exit at Ctrl-C so that scratch files are
-    removed."""
+    """Set up a new worker: it ends when the parent process ends, and at Ctrl-C it exits so that scratch
+    files are removed."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     parent = parent_process()
     if parent is not None:
@@ -102,7 +102,7 @@ def _begin() -> None:
 
 
 def _end_with(parent: Any) -> None:
-    """End when the parent is gone: a killed parent leaves its worker's queue open, so the worker would
-    wait for ever."""
+    """End when the parent is gone: without this, a worker whose parent was killed would wait for ever at
+    its open queue."""
     parent.join()
     os._exit(1)

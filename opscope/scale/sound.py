@@ -100,9 +100,9 @@ def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     schemas = _schemas()
     common, *kinds = _figures()
     if set(about["summary"]) - common not in kinds or common - set(about["summary"]):
-        raise BadInput(shown, "damaged: its summary has other figures")
+        raise BadInput(shown, "damaged: its summary lacks figures or has unknown ones")
     if any(value is not None and not 0 <= value <= _LATEST for value in about["summary"].values()):
-        raise BadInput(shown, "damaged: its summary has a figure that cannot be")
+        raise BadInput(shown, "damaged: its summary has an impossible figure")
     for name, frame in tables.items():
         if name not in schemas:
             raise BadInput(shown, f"damaged: it has no table {name!r:.80}")
@@ -129,14 +129,14 @@ def _value(shown: str, name: str, frame: pl.DataFrame) -> None:
         if column.name in _SUMMED and len(column) and (low < 0 or high > _MOST):  # type: ignore[operator]
             raise BadInput(
                 shown,
-                f"damaged: table {table} has {units.with_article(column.name)} that cannot be",
+                f"damaged: table {table} has impossible values of {column.name}",
             )
     if name == "kernel_lengths" and not frame["place"].is_between(0, len(BOUNDS)).all():
-        raise BadInput(shown, "damaged: table kernel_lengths has lengths that cannot be")
+        raise BadInput(shown, "damaged: table kernel_lengths has impossible lengths")
     if name == "bounds" and len(frame):
         start, end = frame["start"], frame["end"]
         if (start > end).any() or start.min() < -_LATEST or end.max() > _LATEST:  # type: ignore[operator]
-            raise BadInput(shown, "damaged: table bounds has times that cannot be")
+            raise BadInput(shown, "damaged: table bounds has impossible times")
 
 
 def _number(shown: str, column: str, table: str, tables: Mapping[str, pl.DataFrame]) -> None:

@@ -1,7 +1,7 @@
 """The statistics in a partial: the integers from which every frame of the whole job can be made.
 
 Sums are sums of integers, so that their order changes nothing. Collectives are kept one by one, because their
-analysis needs other ranks. Rows that belong to a single process (steps, idle time) are kept as they are.
+analysis needs all ranks. Rows that belong to a single process (steps, idle time) are kept as they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Performance as a test: what a block of a program does, held to counts that no machine's speed changes."""
+"""Performance as a test: what a block of a program does, compared with counts that do not depend on the
+machine's speed."""
 
 from __future__ import annotations
 

@@ -307,5 +307,5 @@ def _is_int(value: object) -> bool:
 
 def _wrong(path: Path, fault: str) -> NoReturn:
     raise pytest.fail.Exception(
-        f"{path}: no file of expectations: {fault}", pytrace=False
+        f"{path}: not a file of expectations: {fault}", pytrace=False
     ) from None

@@ -45,7 +45,7 @@ class Names(frozenset[str]):
     _where: Callable[[Iterable[str]], list[str]]
 
     def __new__(cls, names: Iterable[str], where: Callable[[Iterable[str]], list[str]]) -> Names:
-        """Return the names; ``where`` returns a line for each that says which ops have it."""
+        """Return the names; ``where`` returns a line for each name, which says which ops have it."""
         new = super().__new__(cls, names)
         new._where = where
         return new
@@ -78,7 +78,8 @@ class Unknown:
 
 
 def refusal(policy: str) -> Callable[[str], NoReturn]:
-    """Return what ends a test with a reason: ``fail`` or ``skip``. Raises pytest.UsageError for another."""
+    """Return the function that ends a test with a reason: ``fail`` or ``skip``. Raises pytest.UsageError
+    for another."""
     if policy == "fail":
         return lambda reason: pytest.fail(f"{reason} (opscope_unknown = skip skips)", pytrace=False)
     if policy == "skip":

@@ -60,7 +60,7 @@ class Gauge:
 
     @contextmanager
     def measure(self, *, backend: str = "auto") -> Iterator[Measured]:
-        """Measure the block; the result is known after its end.
+        """Measure the block; the result is known when the block has ended.
 
         ``backend``: as for ``opscope.capture``. Raises opscope.errors.SessionError inside another
         measurement, or while anything else records.

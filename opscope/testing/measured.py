@@ -1,4 +1,5 @@
-"""What a block did: its counts as attributes, and whether they are as stored, or faster than another's."""
+"""What a block did: its counts as attributes, and checks that the counts are as stored or the block is
+faster than another."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ class Measured:
     """A measured block.
 
     Each count of ``profile.counts()`` is an attribute: ``m.ops``, ``m.flops``, ``m.bytes``, ``m.kernels``,
-    ``m.reads`` and so on; ``m.dtypes`` is a set of names. One that cannot be known here fails or skips the
-    test when it is compared, with the reason. ``m.profile`` answers every other question.
+    ``m.reads`` and so on; ``m.dtypes`` is a set of names. If a count cannot be known here, comparing it fails
+    or skips the test, with the reason. ``m.profile`` answers every other question.
     """
 
     def __init__(self, path: Path, refuse: Callable[[str], NoReturn], gauge: Gauge) -> None:
@@ -85,13 +86,13 @@ class Measured:
         """Compare all counts with those stored in ``NAME.opscope.toml`` beside the test, and fail if any
         differs by more than its tolerance; with ``--opscope-update`` write them.
 
-        ``name``: without it, the test's own. ``ignore``: counts that are neither written nor compared.
+        ``name``: by default the name of the test. ``ignore``: counts that are neither written nor compared.
         """
         check(self, self._gauge, name, frozenset(ignore))
 
     def faster_than(self, other: Measured, by: float = 1.0) -> Faster:
-        """Fail the test unless a step here is more than ``by`` times as fast as one of ``other``, measured in
-        the same run, beyond the noise of both; return how much it is.
+        """Fail the test unless a step here is more than ``by`` times as fast as a step of ``other``, beyond
+        the noise of both; return the ratio. Measure both in the same run.
 
         Both must have several steps: measure with ``opscope.repeat(step)``, or mark steps. Raises ValueError
         for ``by`` of 0 or less.
@@ -136,7 +137,7 @@ class Measured:
         return []
 
     def where(self, names: Iterable[str]) -> list[str]:
-        """Return a line for each dtype that says which op has it first, and where."""
+        """Return a line for each dtype, which says which op has it first, and where."""
         totals = self.profile.op_totals()
         lines = []
         for name in names:

@@ -14,7 +14,7 @@ from . import PREFIX
 if TYPE_CHECKING:
     import pytest
 
-#: A test, its outcome, and what opscope noted of it: its properties, which JUnit's XML has too.
+#: A test, its outcome, and the properties that opscope noted on it, which are also in JUnit's XML.
 Report: TypeAlias = tuple[str, str, list[tuple[str, object]]]
 _DIFFERS: Final = ".differs"
 _WRITTEN: Final = ".written"

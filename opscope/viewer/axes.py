@@ -26,8 +26,8 @@ _LOOKED_AT: Final = 512
 
 @dataclass(slots=True)
 class Axes:
-    """Sorted distinct times by lane: of a thread ``(process, thread)``, of a stream ``(process,
-    device, stream)``; the last axis may have times that are on none of them."""
+    """Sorted distinct times by lane: of a thread ``(process, thread)``, of a stream ``(process, device,
+    stream)``; the last axis may have times that are on no lane."""
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
     times: list[Times] = field(default_factory=list)

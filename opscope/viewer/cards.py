@@ -128,7 +128,8 @@ def _elapsed_time(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _use(profile: Profile) -> Iterator[dict[str, Any]]:
-    """GPU utilisation, SM efficiency and occupancy; of several devices, those of the least used."""
+    """GPU utilisation, SM efficiency and occupancy; for several devices, the figures of the least used
+    one."""
     names = (
         ("gpu_utilization", "GPU utilisation", "utilization_reason"),
         ("sm_efficiency", "SM efficiency", "occupancy_reason"),

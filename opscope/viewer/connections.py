@@ -33,7 +33,7 @@ class Connection(H11Protocol):
             min(idle, key=lambda each: each._began).transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Take in data; once a request has begun, its time limit ends."""
+        """Take in data; once a request has begun, the time limit for its arrival no longer counts."""
         super().data_received(data)
         if not self._is_idle():
             self._stop_waiting()

@@ -94,9 +94,9 @@ class _Times:
 
 
 def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
-    """Return the data of a file about ``viewed``, of about ``most`` bytes in all. Only with ``sources`` does
-    it have the text of source files; else it has only the times of their lines. Answers get room first, then
-    the timeline and each op, kernel and copy, if all of them fit."""
+    """Return the data of a file on ``viewed``, with about ``most`` bytes in all. Only with ``sources``
+    does it have the text of source files; else it has only the times of their lines. Answers get room
+    first, then the timeline and each op, kernel and copy, if all of them fit."""
     blocks: list[bytes] = []
     answers = []
     for name, params, answer in _answers(viewed, sources):
@@ -231,7 +231,8 @@ def _fit(tables: list[_Table], room: int) -> None:
         shrinking = [table for table in tables if table.kept > _LEAST]
         if size <= room or not shrinking:
             return
-        # of what the tables that cannot shrink leave: a share of all of it could be more than each that can
+        # room is a share of what is left by tables that cannot shrink: a share of all room could exceed the
+        # size of each table that can
         room_left = room - size + sum(len(table.packed) for table in shrinking)
         share = _share(sorted(len(table.packed) for table in shrinking), room_left)
         for one in shrinking:

@@ -110,7 +110,7 @@ class Guard:
 
 
 def parameters(query: bytes) -> dict[str, str]:
-    """Return the query's parameters; one without a value counts as not given.
+    """Return the query's parameters; a parameter without a value counts as not given.
 
     Raises ValueError in words if there are too many, one is given twice, or it is not UTF-8.
     """

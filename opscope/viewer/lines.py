@@ -21,7 +21,7 @@ class Line:
     self_time: int = 0
     time: int = 0
     calls: int = 0
-    #: The op with most of its time, and that op's part.
+    #: The op with most of the line's time, and the op's part of it.
     op: str | None = None
     most: int = -1
 
@@ -35,7 +35,8 @@ class Lines:
     files: dict[str, Line] = field(default_factory=dict)
     whole: int = 0
     without: int = 0
-    #: Whether there was any row, and whether any row's time is known: else times of 0 are unknown.
+    #: Whether there was any row, and whether any row's time is known: if no time is known, times of 0 mean
+    #: unknown.
     rows: bool = False
     known: bool = False
 

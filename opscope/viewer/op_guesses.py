@@ -1,6 +1,7 @@
-"""Predict columns of the table of all ops as the page of a single file computes them, to store only
-differences. An op's own time excludes its children's; its device time and kernels are of the work that it and
-the ops inside it launched. The page computes the same: ``GUESSES`` in ``web/src/guesses.ts``."""
+"""Predict columns of the table of all ops in the same way as the page of a single file, so that only
+differences need to be stored. An op's own time excludes its children's; its device time and kernels are of
+the work that it and the ops inside it launched. The page computes the same: ``GUESSES`` in
+``web/src/guesses.ts``."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ Rows = NDArray[np.uint32]
 _Keys = NDArray[np.uint64]
 
 _SIGN: Final = np.uint64(1 << 63)
-#: Texts are sorted by the numbers of the distinct ones if at most this part of the rows is distinct.
+#: If at most this part of the rows has distinct texts, the distinct texts are numbered, and rows are sorted
+#: by these numbers.
 _DISTINCT: Final = 0.25
 #: Rows at which the distinct texts are counted, to see whether they repeat.
 _LOOKED_AT: Final = 4_096
@@ -92,7 +93,7 @@ def _sort(keys: _Keys) -> Rows:
 
 
 def _repair(rows: Rows, keys: _Keys, high: _Keys) -> None:
-    """Sort, in place, rows whose keys agree in the packed bits but differ in the others."""
+    """Sort, in place, rows whose keys agree in the packed bits but differ in the bits that were cut off."""
     same = high[1:] == high[:-1]
     if not (same & (keys[rows[1:]] < keys[rows[:-1]])).any():
         return

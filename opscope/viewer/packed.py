@@ -4,23 +4,19 @@ The layout is a 4-byte little-endian length, a header in JSON, and the columns' 
 header has ``rows`` and ``columns``. With ``turns`` the first piece is a byte a row, its lane, and the columns
 have the rows of the first lane first, then those of the second …, each in their order. A column is one of:
 
-``none``    every value is unknown; no piece
-``whole``   integers: ``least`` (as text) plus an unsigned number of ``size`` bytes. Or the numbers are zigzag
-            (0, -1, 1, -2 … are 0, 1, 2, 3 …) differences: with ``step`` from the value before, with
-            ``beside`` from that column's in the same row (times end soon after they start), with ``guess``
-            from what the page works out (``length``: end - start; others are given to ``pack``), so nearly
-            always 0. With ``of`` they are places in this list of the distinct ones (as text)
-``time`` integers that are on the file's axes (``axes.py``). A byte a row is its axis; ``axis`` in its place
-            is the axis of all rows. Then the place on it, ``size`` bytes, as a zigzag difference: from the
-            place of the row before that is on this axis (the first: from 0), or with ``beside`` from that
-            column's place in the same row, where it is on the same axis
-``real``    floating point, 8 bytes
-``words``   any values: ``of`` lists the distinct ones (texts in order of their code points, numbers in
-            theirs); the piece has 0 for an unknown value, else a position in ``of`` plus 1, in ``size`` bytes
-A ``whole`` or ``real`` column with unknown values (``nulls``) begins with one byte a row: 1 if it is known;
-in its numbers an unknown value repeats the one before.
-Numbers are stored byte plane by byte plane (all lowest bytes first): gzip then makes them three times
-smaller.
+``none`` every value is unknown; no piece ``whole`` integers: ``least`` (as text) plus an unsigned number of
+``size`` bytes. Or the numbers are zigzag (0, -1, 1, -2 … are 0, 1, 2, 3 …) differences: with ``step`` from
+the value before, with ``beside`` from that column's in the same row (times end soon after they start), with
+``guess`` from the value that the page computes (``length``: end - start; others are given to ``pack``), so
+nearly always 0. With ``of`` they are places in this list of the distinct ones (as text) ``time`` integers
+that are on the file's axes (``axes.py``). A byte a row is its axis; ``axis`` in its place is the axis of all
+rows. Then the place on it, ``size`` bytes, as a zigzag difference: from the place of the row before that is
+on this axis (the first: from 0), or with ``beside`` from that column's place in the same row, where it is on
+the same axis ``real`` floating point, 8 bytes ``words`` any values: ``of`` lists the distinct ones (texts in
+order of their code points, numbers in theirs); the piece has 0 for an unknown value, else a position in
+``of`` plus 1, in ``size`` bytes A ``whole`` or ``real`` column with unknown values (``nulls``) begins with
+one byte a row: 1 if it is known; in its numbers an unknown value repeats the one before. Numbers are stored
+byte plane by byte plane (all lowest bytes first): gzip then makes them three times smaller.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class BadParameter(ValueError):
 
 
 class Unanswered(LookupError):
-    """The requested data does not exist; the message says what and why. The server says 404."""
+    """The requested data does not exist; the message says which data, and why. The server says 404."""
 
 
 def whole(text: str) -> str:
@@ -136,8 +136,8 @@ class Question:
     """One question. A module of ``viewer/questions`` defines it as ``QUESTION``.
 
     ``answer`` returns what JSON can hold, or bytes (typed arrays, little-endian, described in the module).
-    ``stored``: the parameter sets whose answers a single file holds, from what is viewed (none: the file
-    answers the question by itself, or not at all).
+    ``stored``: the parameter sets whose answers a single file holds, for the profile that is viewed (none:
+    the file answers the question by itself, or not at all).
     """
 
     name: str

@@ -37,7 +37,7 @@ class Found:
 
 def containing(frame: pl.DataFrame, text: str, within: str = "") -> pl.Expr | None:
     """Return the condition that some text column contains ``text``, ignoring case; None if all rows match.
-    ``within``: the only column to search. ``within``: the only column that counts."""
+    ``within``: the only column to search."""
     if not text:
         return None
     pattern = "(?i)" + _SPECIAL.sub(r"\\\g<0>", text)

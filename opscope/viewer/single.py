@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a complete file; larger tables keep only their first rows.
 MOST: Final = 1_500_000
-#: Bytes left for the data where the pages, or stored answers, take nearly all.
+#: The data get at least this many bytes, even if pages and stored answers take nearly all.
 _LEAST: Final = 300_000
 #: Bytes of the elements around the data's blocks, and of the index entries on rows that are left out.
 _AROUND: Final = 14_000

@@ -39,7 +39,7 @@ class NotShown(Exception):
 def found(viewed: Viewed, file: str) -> Found:
     """Return the file that the profile names ``file``. Raises NotShown."""
     if "\0" in file or len(file) > _LONGEST:
-        raise NotShown("this is no name of a file")
+        raise NotShown("this is not the name of a file")
     if file.startswith(("In [", "stdin")):
         raise NotShown("a notebook's cell is no file")
     if not file.endswith(".py"):
@@ -67,7 +67,8 @@ def _record(viewed: Viewed, file: str) -> Found:
 
 
 def _below(viewed: Viewed, root: Path, file: str) -> Found:
-    """Return the file below ``root``: by its full name, else by the longest end of the name that exists."""
+    """Return the file below ``root``: by its full name, else by the longest end of the name for which a
+    file exists."""
     parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".")]
     if ".." in parts or (parts and ":" in parts[0]):
         parts = parts[-1:]
@@ -76,7 +77,7 @@ def _below(viewed: Viewed, root: Path, file: str) -> Found:
         path = real_root.joinpath(*parts[first:])
         try:
             resolved = path.resolve(strict=True)
-        except (OSError, RuntimeError, ValueError):  # it is missing, or links form a circle
+        except (OSError, RuntimeError, ValueError):  # the file is missing, or links form a circle
             continue
         if not resolved.is_relative_to(real_root):
             raise NotShown(f"it leads out of {real_root}")

@@ -38,7 +38,7 @@ class Kind:
     frame: Callable[[Asked], pl.DataFrame]
     #: The columns whose values add up over the rows.
     sums: str = ADDITIVE
-    #: The parameters of its report, as text: with others the report is another table.
+    #: The parameters of its report, as text: with other parameters the report is another table.
     asked: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -1,9 +1,9 @@
 """Answer in threads: a few at a time, others wait for a while, and no answer blocks all others.
 
-A thread cannot be stopped from outside. An answer that nobody waits for any more (the page went on,
-or timed out) is told to give up once others need its turn; it does so at its next report of
-progress. A slow answer gives up its turn. Both then go on without a turn, and their number is
-bounded. A question that waits only for such answers is refused after a few seconds.
+A thread cannot be stopped from outside. An answer that nobody waits for any more (the page went on, or timed
+out) is told to give up once others need its turn; it gives up at its next report of progress. A slow answer
+also loses its turn. Both kinds then go on without a turn, and their number is bounded. A question that waits
+only for such answers is refused after a few seconds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Answer:
         self._stage: progress.Stage | None = None
 
     def listen(self, stage: progress.Stage) -> None:
-        """Note the progress of the work. Raises GivenUp, which ends it, once it must stop."""
+        """Note the progress of the work. Raises GivenUp, which ends the work, once the work must stop."""
         if self.stopped:
             raise GivenUp
         self._stage = stage.parent if stage.over else stage

@@ -47,7 +47,7 @@ def test_a_url_is_refused(folder, url):
 
 
 def test_a_name_that_no_file_has_is_refused(folder):
-    assert refused(Runs((folder / "in",)), "a\0b") == "this is no name of a file"
+    assert refused(Runs((folder / "in",)), "a\0b") == "this is not the name of a file"
     assert refused(Runs((folder / "in",))) == "no file was named"
 
 
@@ -109,4 +109,4 @@ def test_a_file_that_cannot_be_read_opens_no_run(folder):
 
 @pytest.mark.parametrize("file", ["\ud800", "a\0b"])
 def test_what_can_be_no_files_name_is_refused(folder, file):
-    assert refused(Runs((folder / "in",)), file) == "this is no name of a file"
+    assert refused(Runs((folder / "in",)), file) == "this is not the name of a file"

@@ -290,7 +290,7 @@ def test_where_kernels_are_refused_graphs_are_traced_as_wholes(gpu_of, monkeypat
     gpu, launch, parts = graph_of(gpu_of)
     replayed(gpu, launch, parts)
     assert kernels_of(gpu.trace) == 2 * [("CUDA graph 5", 5500)]
-    assert "no kernels but CUDA graphs, which are traced as wholes" in gpu.notes
+    assert "single kernels are not recorded, only CUDA graphs as wholes" in gpu.notes
     assert gpu.facts[0]["kinds"][0] == kinds.GRAPH_TRACE
 
 

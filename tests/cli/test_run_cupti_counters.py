@@ -226,7 +226,7 @@ def test_a_library_without_range_profiling_leaves_the_next_ways(tmp_path):
         "no hardware counters: CUPTI's range profiling: it could not start: this libcupti has no"
         in last
     )
-    assert "counters need that of CUDA 12.6 or later" in last
+    assert "counters need the libcupti of CUDA 12.6 or later" in last
     assert "PyTorch's profiler: it could not start: the program does not use PyTorch" in last
     assert "CUPTI's PM sampling: it could not start" in last
     assert not len(machine.profile.trace["counters"])

@@ -416,7 +416,7 @@ def test_a_partial_with_lengths_that_cannot_be_is_left_out_and_named(tmp_path, p
     digest = packed._digest(zip(names[:-1], counts[:-1], held[:-1], strict=True))
     changed.with_columns(_at(changed, "data", len(held) - 1, digest)).write_parquet(made[1])
     [lost] = merge(tmp_path / "parts").manifest["failed"]
-    assert "kernel_lengths has lengths that cannot be" in lost["what"]
+    assert "kernel_lengths has impossible lengths" in lost["what"]
 
 
 def _at(rows: pl.DataFrame, column: str, place: int, value: object) -> pl.Series:

@@ -244,7 +244,7 @@ def test_without_an_expectation_for_the_framework_a_test_fails(tmp_path):
         ('["program cpu"]\nops = {within = 2}\n', "has a wrong tolerance"),
         ('["program cpu".calls]\nx = "y"\n', "no table of whole numbers"),
         ("ops = 2", "ops is no section"),
-        ("x = [", "no file of expectations"),
+        ("x = [", "not a file of expectations"),
     ],
 )
 def test_a_wrong_file_of_expectations_is_one_error_that_names_it(tmp_path, text, said):

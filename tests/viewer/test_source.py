@@ -280,7 +280,7 @@ def test_facts_of_a_stranger_are_checked(tmp_path):
 
     for bad in ({"source_file": 1, "path": "/a", "sha256": "0" * 64}, {"source_file": "a", "path": "/a", "sha256": "x"},
                 {"source_file": "a" * 9_999, "path": "/a", "sha256": "0" * 64}):  # fmt: skip
-        with pytest.raises(ValueError, match=r"no source file|no hash"):
+        with pytest.raises(ValueError, match=r"not a source file|no hash"):
             source_file(bad)
     part = tmp_path / "part-host-1-1"
     part.mkdir()

@@ -47,7 +47,8 @@ class GrainAdapter(LoaderAdapter):
             )
         else:
             self._patches.wrap(end, "__iter__", self._made)
-        for iterator in list(self._ends):  # it was made while an earlier listener was attached
+        # for iterators that were made while an earlier listener was attached
+        for iterator in list(self._ends):
             self._watch(iterator)
 
     def _made(self, original: Any) -> Any:

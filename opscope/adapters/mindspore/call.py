@@ -139,7 +139,7 @@ def described(
             continue
         if index < len(names):
             _add(params, names[index], value, varies)
-        elif primitive is None:  # else an attribute of the Primitive gives the same
+        elif primitive is None:  # otherwise an attribute of the Primitive has this value
             _add(params, f"arg{index}", value, varies)
     if primitive is not None:
         for key, value in attributes(primitive).items():

@@ -57,7 +57,8 @@ def make(ops: Ops) -> Any:
                     result = func(*args, **kwargs) if kwargs else func(*args)
                     if entry is not None:
                         wait()
-            except BaseException:  # the program's, or an interrupt: close the range and pass it on
+            # an error of the program, or an interrupt: close the range and pass it on
+            except BaseException:
                 if entry is not None:
                     raised()
                 raise

@@ -117,7 +117,8 @@ class EntryPoints:
                 result = run()
                 if entry is not None:
                     ops.wait()
-        except BaseException:  # the program's, or an interrupt: close the range and pass it on
+        # an error of the program, or an interrupt: close the range and pass it on
+        except BaseException:
             if entry is not None:
                 ops.raised()
             raise

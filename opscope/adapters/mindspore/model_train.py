@@ -97,8 +97,8 @@ def _add(
     """Return the user's callbacks with ours around them; None if they are no callbacks: leave them alone.
 
     A step ends before the user's callbacks run, and begins after them: a callback that starts or stops a
-    capture records whole steps. MindSpore waits for PyNative's queue before all of them. The kind of sequence
-    stays, as MindSpore looks for callbacks of its own in lists alone.
+    capture records whole steps. MindSpore waits for PyNative's queue before all of them. A list stays a list,
+    because MindSpore looks for its own callbacks only in lists.
     """
     if users is None:
         users = []

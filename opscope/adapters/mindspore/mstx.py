@@ -39,7 +39,7 @@ class Marked:
         ranges.append(self._marks.range_start(_cut(prepared.text)))
 
     def pop(self, complete: Prepared | None = None) -> None:
-        """Pop the range, and end the one of mstx."""
+        """Pop opscope's range, and end the range of mstx."""
         ranges = self._ranges()
         if ranges:
             self._marks.range_end(ranges.pop())

@@ -26,7 +26,7 @@ _LEAF: Final = 2**64 - 1
 _VIEW: Final = "View"
 #: If the dtypes of its inputs differ, an op casts them internally: the cast has a node, but is not an op.
 _CAST: Final = "Cast"
-#: Ops whose gradients run nothing, because they return their input.
+#: Ops whose gradients run nothing, because the gradients return their input.
 _PASSES: Final = frozenset(
     {"Add", "AddExt", "AddV2", "OnesLike", "Identity", "Contiguous", "StopGradient"}
 )
@@ -190,7 +190,7 @@ class _Node:
             ops.end(begun, grad_inputs)
 
     def _learn(self, hid: bool, unsure: Entry | None, grad_inputs: Any) -> None:
-        """Note whether the gradient hid its ops. If it did and it is the first, record it now."""
+        """Note whether the gradient hid its ops. If the first gradient did, record it now."""
         name = self._entry.call.name
         _hides[name] = hid or _hides.get(name, False)
         if hid and unsure is not None:

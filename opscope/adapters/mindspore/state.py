@@ -43,7 +43,7 @@ class Entry:
         self.named = True
         #: Whether ``prepared`` has the outputs.
         self.known = False
-        #: Shape and dtype (its id) of the result if it is a tensor; else of its first tensor.
+        #: Shape, and id of the dtype, of the result if it is a tensor; else of the first tensor in it.
         self.shape: Any = None
         self.dtype: Any = None
         #: The complete range for each key of a result, if results differ from call to call.
@@ -98,15 +98,15 @@ class State:
         self.seen = 0
         #: Forward ops since the outermost autograd graph began: sequence number, entry.
         self.made: list[tuple[int, Entry]] = []
-        #: Sequence number of an autograd node, where it could be read → its op's place in ``made``.
+        #: Sequence number of an autograd node, where it could be read → the position of its op in ``made``.
         self.anchors: dict[int, int] = {}
-        #: In version 2.7: by id, the results of ops in the autograd graph; and the running gradient: the
-        #: sequence number of its op, and the range with its outputs.
+        #: Both for version 2.7. ``results``: the results of ops in the autograd graph, by id. ``gradient``:
+        #: of the running gradient, the sequence number of its op, and the range with its outputs.
         self.results: dict[int, Any] = {}
         self.gradient: tuple[int, Prepared | None] | None = None
         #: The objects whose autograd graphs are being built, outermost first.
         self.graphs: list[int] = []
-        #: Runs of compiled graphs within each other.
+        #: The number of nested runs of compiled graphs.
         self.around = 0
 
     def turned(self) -> None:

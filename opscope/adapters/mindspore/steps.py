@@ -1,4 +1,4 @@
-"""Find the end of each training step: the optimizer's call, or that of the last of several optimizers."""
+"""Find the end of each training step: the call of the optimizer, of the last one if there are several."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from opscope.core.capture.hooked_steps import next_step
 
 
 class Steps:
-    """Ends a training step after the optimizer's call; with several, after the last of a round.
+    """Ends a training step after the optimizer's call; with several optimizers, after the last one of a
+    round.
 
-    A round is complete once one steps a second time. From then on the optimizer that was last in it ends
-    each training step. Gradients that are accumulated belong to the step that the optimizer ends. Where the
-    user calls ``opscope.step()``, only that call counts.
+    A round is complete once an optimizer steps a second time. From then on the optimizer that was last in the
+    round ends each training step. Gradients that are accumulated belong to the step that the optimizer ends.
+    Where the user calls ``opscope.step()``, only that call counts.
     """
 
     def __init__(self) -> None:

@@ -142,7 +142,7 @@ class _Attempt:
                 return
             options = self._session._sess_options
             if options is not None and options.optimized_model_filepath:
-                return  # the program's own session saves it
+                return  # the program's own session saves the model
             if self._given is None or self._given.weights > MAX_WEIGHTS:
                 return
             if not PLAIN.issuperset(_providers(args, kwargs)):
@@ -199,7 +199,7 @@ class _Attempt:
             try:
                 yield
             except BaseException:
-                # the program's error, or an interrupt: its session shows the options it was given
+                # after an error or an interrupt, the program's session shows the options it was given
                 session._sess_options = given
                 raise
         if prefix is None:

@@ -120,7 +120,7 @@ class Runs:
         return around
 
     def _around_async(self, original: Any) -> Any:
-        """Return the replacement of ``run_async``: a range around the call, and one of the run.
+        """Return the replacement of ``run_async``: a range around the call, and a range of the run.
 
         The run is on one of ONNX Runtime's threads, and is known when that thread calls back.
         """

@@ -64,7 +64,7 @@ class _Generator:
     __slots__ = ("fresh", "params", "rows")
 
     def __init__(self, params: tuple[tuple[str, Any], ...], rows: int) -> None:
-        #: The parameters of its runs: the model and the session.
+        #: The parameters of the generator's runs: the model and the session.
         self.params = params
         #: Sequences in its batch; each beam counts as one.
         self.rows = rows
@@ -210,7 +210,7 @@ class GenAIAdapter(Adapter):
                 repr(config_seen.calls),
             ]
             if any("enable_profiling" in text for text in texts):
-                return None  # the program profiles it itself
+                return None  # the program itself profiles the model
             assert recorder is not None
             part = recorder.written_folder()
             if part is None:

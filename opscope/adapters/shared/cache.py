@@ -40,7 +40,8 @@ def prepare(folder: Path) -> None:
 
 
 def find(name: str) -> Path | None:
-    """Return the path of file ``name`` in the first folder that has it, if both are ours, else None."""
+    """Return the path of file ``name`` in the first folder that has it, if both belong to this user, else
+    None."""
     for folder in folders():
         path = folder / name
         with contextlib.suppress(OSError), opened(path):

@@ -94,7 +94,8 @@ def _kind(source: Path) -> tuple[str, str, tuple[str, ...]]:
 
 
 def cached(name: str) -> Path | None:
-    """Return the path of library ``name`` if a cache folder has it and it is ours, else None."""
+    """Return the path of library ``name`` if a cache folder has it and the file belongs to this user, else
+    None."""
     return cache.find(name)
 
 

@@ -25,13 +25,14 @@ from . import cache
 from .compiled import BuildError, built
 
 SOURCE: Final = Path(__file__).with_name("buffers.c")
-#: The text of a read that another one took the place of; no call, so that it is none.
+#: The text of a read that another read replaced. It has not the form of a call, so that no op is made of it.
 REFUSED: Final = "a read that was refused"
 
 
 @functools.lru_cache(maxsize=1)
 def _library() -> Any:
-    """Return the library that hears reads of memory, built in a tenth of a second; call it with the GIL."""
+    """Return the library that notices reads of memory; building it takes a tenth of a second. Call it with
+    the GIL."""
     return ctypes.PyDLL(None, handle=cache.load(built(SOURCE))._handle)
 
 
@@ -50,7 +51,7 @@ class Around:
         self._local = _Local()
 
     def around(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that makes the replacement of a function; ranges call it ``name``."""
+        """Return a function that makes the replacement of a function; ``name``: its name in the ranges."""
 
         def make(function: Any) -> Any:
             def replacement(*args: Any, **kwargs: Any) -> Any:
@@ -86,13 +87,13 @@ class Reads(Around):
         #: By name and place; bounded by the number of lines in the program that read.
         self._prepared: dict[tuple[str, Source], Prepared] = {}
         self._refused = self._emitter.prepare(REFUSED, ends=True)
-        #: The type whose reads of memory are heard, and the recorder that was told that they are not.
+        #: The type whose reads of memory are recorded, and the recorder that has a note that they cannot be.
         self._heard: type | None = None
         self._noted: Any = None
 
     def hear(self, kind: type) -> None:
-        """Record also the reads of the memory of this type's arrays, which call no Python of theirs:
-        np.array(x) and memoryview(x); none while nothing listens. Where the library cannot be built, a
+        """Record also the reads of this type's arrays by np.array(x) and memoryview(x), which call no Python
+        method of the array. Nothing is recorded while nothing listens. If the library cannot be built, a
         recording says so."""
         if not self._emitter.active:
             return self.forget()
@@ -126,7 +127,7 @@ class Reads(Around):
             sources = self._sources
             source = NOWHERE if sources is None else sources.find(sys._getframe(2))
             if sources is not None and not source.frames:
-                return False  # opscope's own, or a framework's
+                return False  # a read by opscope itself or a framework
             prepared = self._prepared.get((name, source))
             if prepared is None:
                 call = OpCall(name, (), None, (), None, source.frames)

@@ -52,7 +52,7 @@ class Saves(Around):
                 if self._on and hasattr(owner, name) and not self._patches.has(owner, name):
                     self._patches.wrap(owner, name, self.around(CHECKPOINT))
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed(f"saves by {path} are not seen")
+                self._failed(f"saves by {path} are not recorded")
 
     def _begin(self, name: str) -> bool:
         try:

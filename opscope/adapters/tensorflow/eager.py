@@ -110,7 +110,7 @@ class EagerOps:
             return
         self._patches.wrap(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
         self._patches.wrap(pywrap_tfe, "TFE_Py_Execute", self._slow)
-        # .numpy(), float(x) and all others that read values but np.array(x), which takes the tensor's memory
+        # .numpy(), float(x) and other reads of values, but not np.array(x), which takes the tensor's memory
         base = next((kind for kind in EagerTensor.__mro__ if "_numpy" in vars(kind)), None)
         if base is not None:  # a private name
             self._patches.wrap(base, "_numpy", self._reads.around("tf.Tensor.numpy"))
@@ -343,8 +343,8 @@ class EagerOps:
         creators = [
             created.get((name, getattr(input_tensor, "_id", None))) for input_tensor in inputs or ()
         ]
-        # If several ops of this name took a tensor, it points to the last of them. The op's other tensors
-        # point to this op, so the lowest number is right.
+        # A tensor that several ops of this name took points to the last of them. Tensors that only this op
+        # took point to this op, so the lowest number is right.
         return min((one for one in creators if one is not None), key=_number, default=(-1, NOWHERE))
 
 

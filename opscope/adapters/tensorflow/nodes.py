@@ -100,8 +100,8 @@ class _Walk:
     def layer_of(self, op: Any) -> str | None:
         """Return the layer whose scope contains the node, else the caller's layer.
 
-        Where neither is known: the scopes around the op, if the node's own scope is only an op; else
-        None, and the node's name gives the layer.
+        If neither is known, return the scopes around the op if the node's own scope is only an op; else None,
+        and the layer is taken from the node's name.
         """
         mine = _layer(op.name, self._layers) or self.layer
         return _without_op(op.name, self._made) if mine is None else mine
@@ -215,7 +215,7 @@ class Nodes:
         call = node_call(op, self._frames(op if source is None else source))
         layer = walk.layer_of(op)
         if source is not None:
-            # like an eager op: the layer of the node that it differentiates, not that of the tape
+            # like an eager op: the layer of the node that it differentiates, not the layer of the tape
             layer = _layer(source.name, scopes.layers(graph)) or layer or _scope(source.name)
         backward = walk.is_backward(number)
         of_tape = ((DIRECTION, "backward"),) if backward and not more else ()

@@ -123,7 +123,8 @@ def _traced(
     if others and (origin is None or origin.param("forward") is None):
         params.append(("fused", others[:_MAX_FUSED]))
     frames = call.frames or (() if origin is None else origin.frames)
-    if origin is not None and origin.param("forward") is not None:  # its own frames are the tape's
+    # the frames of the node itself are those of the tape
+    if origin is not None and origin.param("forward") is not None:
         frames = origin.frames or frames
     return replace(call, params=tuple(params), frames=frames)
 

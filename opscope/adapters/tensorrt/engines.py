@@ -86,7 +86,7 @@ class Engines:
         @functools.wraps(original)
         def create(engine: Any, *args: Any, **kwargs: Any) -> Any:
             context = original(engine, *args, **kwargs)
-            if context is not None:  # TensorRT returns None where it cannot create one
+            if context is not None:  # TensorRT returns None where it cannot create a context
                 self._create(engine, context)
             return context
 
@@ -149,7 +149,8 @@ class Engines:
         if inspector is None:
             return
         try:
-            inspector.execution_context = context  # so that it knows the shapes of this context
+            # so that the inspector knows the shapes of this context
+            inspector.execution_context = context
         except Exception:  # noqa: BLE001 - without it, sizes that vary are -1
             _log.debug("opscope: the inspector takes no context", exc_info=True)
         text = inspector.get_engine_information(self._trt.LayerInformationFormat.JSON)

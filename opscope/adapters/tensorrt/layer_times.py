@@ -113,7 +113,7 @@ class LayerTimes:
                     self._emitter.prepare(format_spec(graph, layer, figures), "spec")
                 )
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("the times of an engine's layers could not be told")
+            self._failed("the times of an engine's layers could not be reported")
 
     def detach(self) -> None:
         """Take our profilers from contexts that still have them. Never raises."""
@@ -122,7 +122,9 @@ class LayerTimes:
                 if context.profiler is profiler:
                     context.profiler = None
             except Exception:  # noqa: BLE001 - the context may refuse; its profiler then goes on doing nothing
-                _log.warning("opscope: a context keeps our profiler", exc_info=True)
+                _log.warning(
+                    "opscope: an execution context keeps opscope's profiler", exc_info=True
+                )
         self._of_context.clear()
 
 
@@ -130,7 +132,8 @@ def _capturing() -> bool:
     """Whether PyTorch is capturing a CUDA graph on its current stream: nothing may wait during a capture."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    initialized = getattr(cuda, "is_initialized", None)  # none while PyTorch is being imported
+    # PyTorch lacks the function while it is being imported
+    initialized = getattr(cuda, "is_initialized", None)
     if cuda is None or initialized is None or not initialized():
         return False
     return bool(cuda.is_current_stream_capturing())

@@ -73,7 +73,7 @@ class TorchModules:
             return None
 
     def _described(self, module: Any) -> Engine | None:
-        """The module's engine, if C++ holds it; None if Python does, whose context is hooked."""
+        """The module's engine, if C++ owns it; None if Python owns it, because then its context is hooked."""
         engine = getattr(module, "engine", None)
         if engine is None or hasattr(engine, "cuda_engine"):
             return None

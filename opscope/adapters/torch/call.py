@@ -187,7 +187,7 @@ _LAYOUTS: Final = (
     *("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc"),
     "jagged",
 )
-#: Layouts without strides → their names in the range text; and those of them that compress an index.
+#: Layouts without strides → their names in the range text; and the layouts among them that compress an index.
 _STRIDELESS: Final = {
     getattr(torch, name): name.removeprefix("sparse_").removeprefix("_")
     for name in _LAYOUTS[1:]

@@ -174,7 +174,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             own = perf_counter_ns() - begin
         try:
             result = call(*args, **kwargs) if kwargs else call(*args)
-        except BaseException:  # the program's, or an interrupt: close the range and pass it on
+        # an error of the program, or an interrupt: close the range and pass it on
+        except BaseException:
             if entry is not None:
                 self.emitter.pop()
             raise
@@ -273,8 +274,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return category, source, seq, thread
 
     def _backward_way(self, node: Any) -> tuple[str, Source, int, int]:
-        """Return the same for an op within autograd ``node``: source, number and forward thread of the op
-        that made the node."""
+        """Return, for an op within autograd ``node``, the source, number and forward thread of the op that
+        made it."""
         source, seq, thread = NOWHERE, -1, 0
         number = node._sequence_nr()
         if number != NO_SEQ:
@@ -397,7 +398,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
 
 
 def _divide(types: Any) -> bool:
-    """Whether a DTensor takes the op, and no mode before it: one of a compiler would not see the op again."""
+    """Whether a DTensor takes the op and no mode comes before: a compiler's mode would not see the op
+    again."""
     return any(kind.__name__ == "DTensor" for kind in types) and not _modes_left()
 
 

@@ -42,7 +42,7 @@ _KINDS: Final[Mapping[str, int]] = {
     "segment_free": UNRESERVED,
     "segment_unmap": UNRESERVED,
 }
-#: Actions that are not recorded; From 2.11 on, PyTorch can omit them. They are a third of all events.
+#: Actions that are not recorded; from 2.11 on, PyTorch can omit them. They are a third of all events.
 _SKIPPED: Final = ("free_completed", "snapshot", "oom")
 _RECORD: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 

@@ -57,7 +57,7 @@ class CudaGraphs:
         self._patches.restore()
 
     def _number(self, graph: Any, again: bool = False) -> int:
-        """The number of a CUDA graph; a new one if it is ``again`` captured."""
+        """The number of a CUDA graph; a new number if the graph is captured ``again``."""
         entry = self._numbers.get(id(graph))
         if entry is None or entry[0]() is not graph or again:
             key = id(graph)

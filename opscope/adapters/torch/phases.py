@@ -402,7 +402,8 @@ def _ready(iterator: Any) -> int:
     if queue is None:
         return -1
     try:
-        kept = len(iterator._task_info) - iterator._tasks_outstanding  # they came out of order
+        # batches that came out of order
+        kept = len(iterator._task_info) - iterator._tasks_outstanding
         return int(queue.qsize() + kept)
     except (AttributeError, NotImplementedError):  # private names; macOS does not give the size
         return -1

@@ -118,7 +118,8 @@ class Provenance:
         return self._kernels[path]
 
     def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        if self.on and vars(owner).get(name) is not None:  # else uninstalled, or another version
+        # otherwise uninstalled, or another version
+        if self.on and vars(owner).get(name) is not None:
             self._patches.wrap(owner, name, make)
 
     def _observe_generator(self, caller: Any) -> None:

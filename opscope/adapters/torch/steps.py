@@ -1,4 +1,4 @@
-"""Finds the end of each training step: the optimizer's step, or that of the last of several optimizers."""
+"""Finds the end of each training step: the step of the optimizer, of the last one if there are several."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def answer(asked: Asked) -> Answer:
         raise WrongParameter(unknown("table", by, shown.TITLES))
     base, other = asked.run, asked.runs.run(asked.given["other"])
     if base == other:
-        raise WrongParameter("diff: run and other are the same; run is the first, other the second")
+        raise WrongParameter("diff: run and other name the same run: give two different ones")
     before, after = (asked.part_of(run) for run in (base, other))
     difference = differences.difference_of(before, after)
     frame = shown.shown(difference, by)

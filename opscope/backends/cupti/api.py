@@ -127,7 +127,7 @@ class Cupti:
         self._calls: dict[str, Any] = {}
         for name, arguments in _NEEDED.items():
             if not self._take(name, arguments):
-                raise CuptiError(f"{path} has no call {name}: it is too old or no CUPTI")
+                raise CuptiError(f"{path} has no call {name}: it is too old, or not CUPTI")
         for name, (arguments, loss) in _BETTER.items():
             if not self._take(name, arguments) and loss not in self.lacks:
                 self.lacks.append(loss)

@@ -177,7 +177,7 @@ class CuptiCapture(Beside):
         elif failed is not None:
             raise failed
         if failed is not None:
-            self._note(f"no kernels but CUDA graphs, which are traced as wholes: {failed}")
+            self._note(f"single kernels are not recorded, only CUDA graphs as wholes: {failed}")
 
     def _try(self, name: str, *arguments: Any, loss: str) -> bool:
         """Make a call that may fail, noting what is missing then; return whether it worked."""
@@ -230,7 +230,7 @@ class CuptiCapture(Beside):
                 _log.warning("opscope: CUPTI's facts are incomplete: %s", error)
 
     def _events(self) -> int:
-        return 0  # they are on disk, not in memory
+        return 0  # the records are on disk, not in memory
 
     def _is_taken(self) -> bool:
         return kineto_capture.runs()
@@ -260,7 +260,7 @@ class CuptiCapture(Beside):
             self._written()
             self._tie()
             if window is not None and recorder is not None:
-                # for the case that the process is killed; the end of the window replaces it
+                # a window for the case that the process is killed; the window's end replaces it
                 begin = window.opened if window.begin is None else window.begin
                 recorder.fact(
                     window=[begin, now],
@@ -300,7 +300,7 @@ class CuptiCapture(Beside):
             self._note("the records' times lie outside the recording on every clock that was tried")
         elif self._clocks.registered and self._clocks.chosen not in (None, clocks.OURS):
             self._note(
-                f"CUPTI was given the recorder's clock but its records have {self._clocks.chosen}"
+                f"CUPTI was given the recorder's clock but its records use {self._clocks.chosen}"
             )
         for pair in self._clocks.take():
             self._write({"clock": pair})

@@ -34,7 +34,7 @@ UNENDED: Final = (
 class RingActivity(CuptiCapture):
     """CUPTI's kernels, copies and calls beside a ring: ``join`` begins, ``leave`` ends.
 
-    It is one of the ring's ``segmented``. ``limits`` as for ``CuptiCapture``.
+    It is an element of the ring's ``segmented``. ``limits`` as for ``CuptiCapture``.
     """
 
     def __init__(self, path: Path | None = None, limits: dict[str, int] | None = None) -> None:

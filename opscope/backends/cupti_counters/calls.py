@@ -258,7 +258,7 @@ class Library:
             call = getattr(self._library, params.CALL, None)
             if call is None:
                 raise CountersRefused(
-                    f"this libcupti has no {params.CALL}: counters need that of CUDA 12.6 or later"
+                    f"this libcupti has no {params.CALL}: counters need the libcupti of CUDA 12.6 or later"
                 )
             call.argtypes, call.restype = [ctypes.c_void_p], ctypes.c_int
             self._calls[params.CALL] = call

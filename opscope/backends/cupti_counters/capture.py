@@ -163,7 +163,9 @@ class CounterCapture(Counting):
         """Make all contexts measure the same counters: the requested ones that the first context has."""
         others = next(iter(self._counted.values()), None)
         if others is not None and profiler.names != others.profiler.names:
-            raise CountersRefused(f"device {device} has not the counters of device {others.device}")
+            raise CountersRefused(
+                f"device {device} does not have the counters of device {others.device}"
+            )
         if profiler.left_out:
             self._tell(
                 f"counters that this GPU does not have, left out: {', '.join(profiler.left_out)}"

@@ -39,7 +39,7 @@ def present(
         base, dot, rest = name.partition(".")
         if "*" in base:
             pattern = re.compile(re.escape(base).replace(r"\*", "[A-Za-z0-9_]*"))
-            # its variants by sparsity are parts of it
+            # the variants of a counter by sparsity are parts of the counter
             some = [base for base in bases if pattern.fullmatch(base) and "_sparsity_" not in base]
             if len(some) > _MOST:
                 raise CountersRefused(
@@ -52,7 +52,7 @@ def present(
         if not some:
             left_out.append(name)
     if not present_names and names:
-        raise CountersRefused(f"this GPU has none of these counters here: {', '.join(left_out)}")
+        raise CountersRefused(f"this GPU has none of these counters: {', '.join(left_out)}")
     return Present(tuple(dict.fromkeys(present_names)), tuple(left_out))
 
 

@@ -117,7 +117,9 @@ class RangeProfiler:
         }
         count = int(self._library.call(calls.RANGE_COUNT, **where).numTotalRanges)
         if count > self._most:
-            raise CountersRefused(f"CUPTI says that it has {count:,} ranges of {self._most:,}")
+            raise CountersRefused(
+                f"CUPTI reports {count:,} ranges, more than the limit of {self._most:,}"
+            )
         ranges, values = [], []
         for index in range(count):
             named = self._library.call(

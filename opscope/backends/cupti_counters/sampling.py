@@ -89,7 +89,9 @@ class SamplingCapture(Counting):
         """Make all devices sample the same counters: the requested ones that the first device can sample."""
         for other, one in self._samplers.items():
             if one.names != sampler.names:
-                raise CountersRefused(f"device {device} has not the counters of device {other}")
+                raise CountersRefused(
+                    f"device {device} does not have the counters of device {other}"
+                )
         if sampler.left_out:
             message = (
                 f"counters that cannot be sampled beside the others: {', '.join(sampler.left_out)}"

@@ -44,7 +44,7 @@ def _start(importer: Path, environ: Mapping[str, str]) -> str | None:
     try:
         done = asked(importer, environ, "--help")
     except subprocess.TimeoutExpired:
-        return None  # it runs
+        return None  # the importer runs
     except OSError as error:
         return f"{importer}: {error.strerror or error}"
     said = [

@@ -20,7 +20,8 @@ _PROFILE: Final = "profile"
 
 
 def again(asked: Asked, database: Path) -> None:
-    """Write the reports that are asked for, and a profile unless the file is one, so that none is read twice.
+    """Write the reports that are asked for, and a profile unless the file is a profile, so that no file is
+    read twice.
 
     Raises BadInput if the file cannot be read, and ends the process with status 2 if a report cannot be made;
     then nothing was written.
@@ -83,7 +84,7 @@ def _tell(asked: Asked) -> None:
 
 
 def _check_there(database: Path) -> None:
-    """End the process if there is no such file, suggesting the file that opscope has written instead."""
+    """End the process if there is no such file; suggest the file that opscope has written instead."""
     if database.exists():
         return
     stem = database.stem

@@ -135,7 +135,7 @@ def _names(name: str, switch: Switch, text: str, rest: list[str]) -> tuple[str, 
 
 
 def _further(switch: Switch, rest: list[str]) -> list[str]:
-    """Return the words after a list's first that belong to it: all up to ``--`` or the next switch."""
+    """Return the further words of a list after its first: all up to ``--`` or the next switch."""
     more: list[str] = []
     for word in rest:
         if word == END:

@@ -83,7 +83,7 @@ def _split(words: Sequence[str]) -> list[str]:
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str | None]]:
-    """Return the options' long names with their values; None for an option without one."""
+    """Return the options' long names with their values; None for an option without a value."""
     pairs: list[tuple[str, str | None]] = []
     rest = list(words)
     while rest:

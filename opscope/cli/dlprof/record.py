@@ -1,4 +1,5 @@
-"""``opscope dlprof COMMAND``: record it, under Nsight Systems where that is, else by opscope itself."""
+"""``opscope dlprof COMMAND``: record the command, under Nsight Systems if it is installed, else by opscope
+itself."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         try:
             folder.rmdir()
-        except OSError:  # it holds files
+        except OSError:  # the folder has files
             return
 
 
@@ -87,7 +87,9 @@ def write(asked: Asked, profile: Profile) -> list[Path]:
                 _dump(profile, Path(scratch, _MODEL_DATA))
             about_shapes = _of_tensorflow(asked, profile)
             if not asked.detailed and not about_shapes:
-                common.say("--detailed_mode=false: no effect: DLProf has it of TensorFlow only")
+                common.say(
+                    "--detailed_mode=false: no effect: DLProf has this mode for TensorFlow only"
+                )
             if asked.reports:
                 paths = dlprof.write(
                     profile,

@@ -124,7 +124,9 @@ def _line(row: Row, cause: Row | None, where_: str | None) -> str:
     most = row["saving_most"]
     if row["saving"] is not None and row["saving"] <= 0:
         saves = "saves no time itself"
-        if most:  # the file lacks what others wait for, or other work takes its place
+        # the change may save nothing: the file lacks what others wait for, or other work fills the
+        # time
+        if most:
             saves = f"saves nothing by a replay, at most {units.time(most)} of the run"
     elif step and row["step_saving"]:
         saves = f"saves {step}"
@@ -139,7 +141,7 @@ def _line(row: Row, cause: Row | None, where_: str | None) -> str:
 
 
 def _places(evidence: pl.DataFrame) -> dict[int, str]:
-    """Return the place with most of the time of each finding, by its number: a source line, layer, or op."""
+    """Return for each finding, by number, the place with most of its time: a source line, layer or op."""
     places: dict[int, str] = {}
     for name in ("source", "layer", "op"):
         for number, text in evidence.select("number", name).drop_nulls().rows():
@@ -154,7 +156,7 @@ def _start(text: str, width: int) -> str:
 
 
 def together(row: Row) -> str:
-    """Return in one sentence what all findings save together: ``row`` is that of ``advice_combined()``."""
+    """Return in one sentence what all findings save together: ``row`` is the row of ``advice_combined()``."""
     left = f" Not simulated: {row['omitted']}." if row["omitted"] else ""
     if row["saving"] is None:
         return f"No estimate of all together: {row['reason']}.{left}"
@@ -179,7 +181,7 @@ def in_words(detector: str) -> str:
 def rest(frame: pl.DataFrame) -> Iterator[str]:
     """Yield one line per detector that cannot tell, and one line for all that found nothing.
 
-    If at most three found nothing, the line gives what a finding of each needs.
+    If at most three found nothing, the line says for each of them what a finding needs.
     """
     nothing = []
     for row in frame.to_dicts():

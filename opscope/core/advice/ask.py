@@ -69,7 +69,7 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
         "threshold": pl.String,
     }
 )
-#: Replays the timeline with edits: the window's times, then each step's, as
+#: Replays the timeline with edits, and returns the times of the window, then of each step, as
 #: ``critical.scaled.SCHEMA`` has them; None where the trace has no timeline. Raises ValueError for an edit
 #: that does not fit the trace.
 Simulate: TypeAlias = Callable[[Sequence[Edit]], "pl.DataFrame | None"]
@@ -202,7 +202,7 @@ def said(
 
     ``prepare`` makes what ``simulate`` needs; it is called once a finding has an edit, beside the detectors.
     A finding without an estimate gets the one that ``simulate`` makes of its edit, if ``replays`` is true for
-    it. First come findings with an estimate, the largest first; then those without one, by their upper bound,
+    it. The order: findings with an estimate, the largest first; then those without one, by their upper bound,
     else by their time; then those whose estimate is 0; then detectors that cannot tell, and those that found
     nothing. ``before``: earlier answers of detectors, by name, to use and to add to; findings may then point
     to detectors that are not in ``names``. Raises UnknownDetector.
@@ -315,9 +315,11 @@ def _by_two(
     replayed: Callable[[Said], bool],
     before: Mapping[str, tuple[Said, ...]],
 ) -> list[tuple[Said, ...]]:
-    """Return what each detector says, in their order. Who meets the first edit to replay calls ``prepare``.
+    """Return what each detector says, in their order. The thread that meets the first edit to replay calls
+    ``prepare``.
 
-    NumPy and Polars release the GIL, and a profile computes each of its frames once, so two are at work.
+    NumPy and Polars release the GIL, and a profile computes each of its frames once, so two threads are of
+    use.
     """
     first = Lock()
 
@@ -396,7 +398,7 @@ def _ask(detector: Detector, answers: Answers) -> Iterator[Said]:
 
 
 def _estimate(said: Said, simulate: Simulate) -> Said:
-    """Give a finding without an estimate that of the replay, within its bounds."""
+    """Give a finding without an estimate the estimate of the replay, within the finding's bounds."""
     finding = said.finding
     if finding is None or finding.saving is not None or finding.edit is None:
         return said

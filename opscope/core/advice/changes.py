@@ -84,7 +84,8 @@ class Run:
 
     @property
     def by_opscope(self) -> bool:
-        """Whether opscope recorded it, and so all steps of the program that the user did not exclude."""
+        """Whether opscope recorded the run, and therefore all steps of the program that the user did not
+        exclude."""
         return str(self._answers.trace.origin.get("format")).startswith("opscope")
 
     @cached_property
@@ -112,7 +113,7 @@ class Change:
     on_gpu: bool | None = None
     #: Vendors whose devices have it.
     vendors: Collection[str] = ()
-    #: The wrapper that must be seen; or that none of those with changes of their own may be.
+    #: The wrapper that must be seen. ``no_wrapper``: no wrapper with a change of its own may be seen.
     wrapper: str | None = None
     no_wrapper: bool = False
 

@@ -40,8 +40,8 @@ def combined(
 ) -> pl.DataFrame:
     """Return in one row what all findings save together (SCHEMA; ns), or null and the reason.
 
-    ``wall_time``: the window's. Where several changes touch the same work the smallest factor counts.
-    A finding that can save nothing is not among those left out.
+    ``wall_time`` is the wall time of the window. Where several changes touch the same work the smallest
+    factor counts. A finding that can save nothing is not among those left out.
     """
     findings = [said for said in answers_said if said.finding is not None]
     edits = [

@@ -35,9 +35,9 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     and ``moving`` (ns).
 
     ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: the same
-    without the waiting for other ranks, where that is known: only even work shortens the waiting. Where it is
-    not known, and ranks have equally many collectives, it is at most the least communication of a rank. Empty
-    if there was no communication.
+    without the waiting for other ranks, which only evenly divided work shortens. If the waiting is not known,
+    and ranks have equally many collectives, ``moving`` is at most the least communication of a rank. Empty if
+    there was no communication.
     """
     reasons = answers.overlap()["reason"].drop_nulls()
     if len(reasons):
@@ -89,7 +89,7 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
         union = merge(*(others[name].to_numpy() for name in ("start", "end")))
         start, end = (exchanges[name].gather(mine).to_numpy() for name in ("start", "end"))
         exposed[mine] = end - start - (open_until(union, end) - open_until(union, start))
-    # NCCL's SendRecv kernel does all-to-alls too: its record and its op say more than its name
+    # NCCL's SendRecv kernel does all-to-alls too: the kernel's record and its op say more than its name
     attrs = answers.trace["kernels"]["attrs"].gather(rows).cast(pl.String)
     stated = attrs.str.extract(r'"collective":\s*"([^"]{1,64})"').alias("told")
     kind = pl.coalesce(_kinds("told"), _kinds("op"), _kinds("name"))
@@ -139,7 +139,7 @@ def patterns(answers: Answers) -> set[str]:
 def on_computing_streams(answers: Answers, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of ``collective_kernels`` on streams that run a tenth of their device's computation.
 
-    A stream runs one kernel after the other, so no other kernel of it can run beside these.
+    A stream runs one kernel after the other, so no other kernel of the stream can run beside these.
     """
     place = ["process", "device", "stream"]
     kernels = answers.kernels(categories=True)

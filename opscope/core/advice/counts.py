@@ -55,7 +55,7 @@ NO_OPS: Final = (
     "no op was recorded: is the framework observed, and did it run in what was measured?"
 )
 NO_FRAMEWORK: Final = "no framework that opscope observes ran in what was measured"
-NO_COMPILATIONS: Final = "what recorded this does not record compilations"
+NO_COMPILATIONS: Final = "the profiler that recorded this does not record compilations"
 NOT_COMPILING: Final = "compilations of {framework} are not seen: a provider or plug-in may compile"
 #: The frameworks whose compilations opscope records.
 _COMPILING: Final = ("torch", "tensorflow", "keras", "jax", "mindspore")
@@ -73,7 +73,7 @@ _NOT_BLOCKING: Final = (
 _NAMED: Final = 3
 #: A dtype in the text of arguments: the part before a shape.
 _DTYPE: Final = r"\b(?:" + "|".join(sorted(set(DTYPE_NAMES.values()))) + r")\b"
-#: A value, or None; its parts in words; and why it is not known.
+#: A value, or None; its parts in words; and the reason if the value is not known.
 Known: TypeAlias = tuple[int | None, str | None, str | None]
 
 

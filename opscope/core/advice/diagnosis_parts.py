@@ -40,7 +40,8 @@ def late_by(worst: Mapping[str, Any], behind: int, time: int, steps: int) -> str
     """Return in words how late a rank is: by ``behind`` in the ``time`` of its ``steps`` (both ns)."""
     each = f"{ns(behind / steps)} of a step's {ns(time / steps)}" if steps else ns(behind)
     run = f"{share(behind / time)}" + (f", {ns(behind)} in {steps:,} steps" if steps > 1 else "")
-    if worst["lateness"] > time and steps:  # so its steps cannot hold it: ``behind`` is cut
+    # the rank's steps are too short for its lateness, so ``behind`` is cut
+    if worst["lateness"] > time and steps:
         each = f"{ns(worst['median_lateness'])} (median)"
         run = f"its own steps take {ns(time / steps)}"
     return (
@@ -221,8 +222,8 @@ class Parts(Judge):
 
     @cached_property
     def _late(self) -> tuple[Mapping[str, Any], int, int, int] | None:
-        """The rank that the others wait for: its row of ``stragglers``, how late it comes of its time (both
-        ns, of all steps), and its steps; None where there is none."""
+        """The rank that the others wait for: its row of ``stragglers``, how late it comes, in how much time
+        (both ns, over all its steps), and how many steps; None if there is no such rank."""
         late = self.facts.stragglers
         caused = 0 if late.is_empty() else int(late["caused_waiting"].sum() or 0)
         if not caused:
@@ -249,7 +250,7 @@ class Parts(Judge):
 
     def _line_outside(self) -> tuple[str | None, float, str | None]:
         """For the process with most time outside ops, return the source line with most of it, the line's part
-        of it, and what the thread did there."""
+        of this time, and what the thread did there."""
         most = max(self.divided, key=lambda one: one.parts["outside"])
         of = (self.facts.steps.usual if self.median else self.facts.steps.of).get(most.process)
         if of is None or not most.steps:
@@ -319,7 +320,7 @@ class Parts(Judge):
     def _kernels(self) -> Iterator[dict[str, Any]]:
         bounds = self._bounds()
         computed = self.parts["computation"]
-        # no program attains a CPU's roofs, which a large product and copies measured, with smaller work
+        # a CPU's roofs were measured with a large product and large copies; smaller work does not attain them
         if bounds is None or not self.on_gpu or self._within(computed, WORTH):
             return
         name, _, attained, said = bounds

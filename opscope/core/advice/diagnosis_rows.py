@@ -105,11 +105,12 @@ def sums(rows: pl.DataFrame, device: Device | None, on_gpu: bool) -> Sums:
 class Facts:
     """The facts that the diagnosis examines. ``divided``: the judged time of each device or process;
     ``usual``: the time of the steps that are not slow; the same list if no step is slow. ``wall``: the wall
-    time of the process that ran longest (ns). ``work``: None if the CPU is the device. ``sums``: of the ops;
-    ``unattributed``: device time (ns) without an op. ``loaders``: ``input_waits.waits``. ``stragglers``,
-    ``memory``: the frames of these names. ``device``: the limits of the device, or why they are not known.
-    ``losses``: what the data lacks, one sentence for each. ``ops_lost``: why it is not known what ran outside
-    any op. ``captured``: how many kernels, copies and sets went into CUDA graphs and did not run."""
+    time of the process that ran longest (ns). ``work``: None if the CPU is the device. ``sums``: sums over
+    the ops; ``unattributed``: device time (ns) without an op. ``loaders``: ``input_waits.waits``.
+    ``stragglers``, ``memory``: the frames of these names. ``device``: the limits of the device, or why they
+    are not known. ``losses``: what the data lacks, one sentence for each. ``ops_lost``: why it is not known
+    what ran outside any op. ``captured``: how many kernels, copies and sets went into CUDA graphs and did not
+    run."""
 
     trace: Trace
     divided: list[Divided]

@@ -34,8 +34,8 @@ from opscope.core.tables.trace import Trace
 #: by a backend on the host; ``copying``: copies and sets that nothing else hides. In the other parts the
 #: device is idle: the program waits for its ``input``; a program is ``compiling``; the host, which waited for
 #: the device, launches too late (``synchronising``); the host launches too late for other reasons (``host``);
-#: a copy was called and has not begun (``staging``); a kernel starts (``starting``: the gap is under 30 µs);
-#: launched work waits for other work (``queued``); the cause is not known (``unknown``).
+#: a copy was requested and has not begun (``staging``); a kernel starts (``starting``: the gap is under 30
+#: µs); launched work waits for other work (``queued``); the cause is not known (``unknown``).
 GPU_PARTS: Final = (
     *("computation", "communication", "copying", "input", "compiling", "synchronising", "host"),
     *("staging", "starting", "queued", "unknown"),
@@ -107,7 +107,7 @@ def steps_to_judge(
 
     ``table`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
     for its input. Steps in which the device ran nothing are left out: MindSpore's device traces mark ten
-    steps and hold the work of one.
+    steps but have the work of one.
     """
     rows = table.filter(pl.col("step").is_not_null())
     if rows.is_empty():
@@ -334,7 +334,7 @@ def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only:
     rows = rows.filter(~ops.phase(*when).str.starts_with(COMPILE).fill_null(False))
     length = (rows["end"] - rows["start"]).median()
     outermost = computing(ops.attribution, outer)
-    # a compiler's work goes on until something runs; a session is complete when its phase ends
+    # a compiler is at work until something runs; a session is ready when its phase ends
     for process, mine in _by_process(compiles(trace)).items():
         both = [table.get(process, _NOTHING) for table in (loading, outermost)]
         compiling[process] = _all([compiling[process], _until_run(mine, _all(both))])

@@ -29,7 +29,7 @@ COPIES: Final = {
     "PtoP": "copies between devices",
     "memset": "sets",
 }
-#: For collectives alone, it is not known what hides them.
+#: For a trace with collectives alone: what hides them is not known.
 NO_COMPUTATION: Final = (
     "the profile holds collectives and no computation, so that what ran beside them is not known"
 )
@@ -69,7 +69,7 @@ class Words:
 
     framework: str | None
     on_gpu: bool
-    #: The properties of the run; None if only its totals are known: then the first of several texts is used.
+    #: The properties of the run; None if only totals are known; then the first of several texts is used.
     run: Run | None = None
 
     def _by(self, general: str, **named: changes.Words) -> str:
@@ -145,7 +145,7 @@ class Words:
         )
 
     def copies(self, kind: str, pageable: bool) -> str:
-        """``kind``: of the copies that take most time; ``pageable``: whether their host memory is
+        """``kind``: the kind of the copies that take most time; ``pageable``: whether their host memory is
         pageable."""
         if kind == "HtoD":
             general = "copy from pinned memory, asynchronously, while the step before computes"

@@ -36,10 +36,11 @@ from opscope.core.tables.columns import at, compact, gather
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, subtract
 
 #: The host takes less than this (ns) between the launches of two ops in a row. In trainings whose launches
-#: set the pace, under a profiler with call stacks, 99 of 100 such gaps are below it; longer ones hold other
-#: work of the host.
+#: set the pace, under a profiler with call stacks, 99 of 100 such gaps are below it; in longer gaps the host
+#: does other work.
 DISPATCH: Final = 500_000
-#: A stretch has at least this many launches that came too late, and at most this many others between two.
+#: A stretch has at least this many launches that came too late, and at most this many launches that were in
+#: time between two of them.
 FEWEST: Final = 20
 BETWEEN: Final = 4
 CAUSES: Final = ("input", "sync", "launching", "host")
@@ -140,7 +141,8 @@ _known: WeakKeyDictionary[Any, Pace | str] = WeakKeyDictionary()
 
 
 def pace(answers: Answers) -> Pace | str:
-    """Return what kept the devices waiting, or the reason why it is not known. Computed once a profile."""
+    """Return what kept the devices waiting, or the reason why it is not known. Computed once for each
+    profile."""
     with lock_of(answers, "pace"):  # several detectors ask at once
         if answers not in _known:
             _known[answers] = _pace(answers)

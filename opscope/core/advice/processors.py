@@ -76,8 +76,8 @@ def _mean(mean: Floats, count: Ints, length: Ints) -> float | None:
 
 def queued(answers: Answers, process: int | None, start: Ints, end: Ints) -> Floats | None:
     """Return the part (0 … 1) of each interval (ns) for which the process's first thread waited for a
-    processor. 0 where no sample holds in an interval; None if samples hold in less than half of the
-    intervals' time."""
+    processor. 0 for an interval without a sample; None if samples cover less than half of the intervals'
+    time."""
     samples = held(answers.trace, PROCESS_QUEUED).get(NONE if process is None else process)
     if samples is None or not len(start):
         return None

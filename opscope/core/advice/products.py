@@ -131,7 +131,7 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
     codes, names = compact(mine["name"])
     plain = [kernel_names.multiplies_on_vector_units(name or "") for name in names]
     longest = pl.col("duration").arg_max()
-    # texts are read once for each call and work, at its first and its longest kernel
+    # texts are read once for each call and each work: a call's at its first kernel, a work's at its longest
     calls = (
         mine.select(
             *("op_id", "duration", "matrix_flops", "bytes", "tensor_core"),
@@ -209,7 +209,7 @@ def ideal_time(
 
 
 def present_rate(device: Device) -> pl.Expr:
-    """Return the peak (FLOP/s) of the units that a work ran on, by its dtype and ``on_tensor``.
+    """Return the peak (FLOP/s) of the units that the work ran on, by its dtype and ``on_tensor``.
 
     If the units are not known, it is the higher peak.
     """

@@ -203,8 +203,8 @@ def _place(entry: Said, most: int | None = None) -> tuple[int, int, int, str]:
     """Return the place in the list: first a sure finding that makes all others doubtful, then sure ones by
     their cost in the run, borderline causes, the others.
 
-    ``most``: the largest cost of a sure finding that explains no cause. It may be why the kernels stay below
-    their roof, so what bounds them comes after it.
+    ``most``: the largest cost of a sure finding that explains no cause. That finding may be why the kernels
+    stay below their roof, so what bounds them comes after it.
     """
     assert entry.finding is not None
     if entry.sure:

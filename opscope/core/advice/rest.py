@@ -14,8 +14,8 @@ MOST: Final = 20
 
 def with_rest(rows: pl.DataFrame, most: int = MOST) -> pl.DataFrame:
     """Return the first rows and, if there are more, one row with the others' ``count`` and ``time`` (ns).
-    ``rows`` only have columns of EVIDENCE, which are cast to its types. ``detail`` of the last row gives the
-    number of rows that it sums up. A sum of times leaves out unknown ones; without known times it is null."""
+    ``rows`` only have columns of EVIDENCE, which are cast to its types. ``detail`` of the last row says how
+    many rows it sums up. A sum of times leaves out unknown ones; without known times it is null."""
     kept = rows.select(
         pl.col(name).cast(EVIDENCE[name]) for name in EVIDENCE if name in rows.columns
     )

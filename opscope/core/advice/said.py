@@ -38,7 +38,7 @@ def answers_by_detector(profile: Answers) -> dict[str, tuple[ask.Said, ...]]:
 
 def said_by(profile: Answers, detectors: Sequence[str] | None) -> tuple[ask.Said, ...]:
     """Return these detectors' answers for the profile; None: the ranked list, of all detectors and causes.
-    Raises ``ask.UnknownDetector``. Raises ``ask.UnknownDetector``."""
+    Raises ``ask.UnknownDetector``."""
     names = None if detectors is None else tuple(detectors)
     with lock_of(profile, "what the detectors said"):
         said = profile.of(said_before)

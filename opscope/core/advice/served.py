@@ -41,7 +41,7 @@ def steady(steps: pl.DataFrame) -> pl.DataFrame:
 
 def of_worst(rows: pl.DataFrame, name: str, *others: pl.DataFrame) -> list[pl.DataFrame]:
     """Return the rows, and those of the other tables, that are of the process with the largest sum of the
-    column ``name``: processes run side by side, so neither counts nor times of several are one."""
+    column ``name``: processes run side by side, so neither their counts nor their times are added up."""
     sums = rows.group_by("process").agg(pl.col(name).sum())
     worst = sums.sort(name, "process", descending=[True, False]).head(1)
     return [

@@ -192,8 +192,8 @@ class Cast:
 
 
 def cast_of(inputs: str | None, outputs: str | None, params: str | None) -> Cast | None:
-    """Return the cast between two floating-point formats that an op with these texts does; None if it does
-    none. ``params``: for ops whose results were not recorded, ``dtype`` in it is the format."""
+    """Return the cast between two floating-point formats that an op with these texts does; None if it does no
+    cast. ``params`` has the format as ``dtype``, for ops whose results were not recorded."""
     read, written = tensors(inputs), tensors(outputs)
     if not read:
         return None

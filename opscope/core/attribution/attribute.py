@@ -59,9 +59,10 @@ class Attribution:
     """A trace with the op of each kernel, copy and set.
 
     ``is_op``: per range row, whether it is an op. ``parent``: per range row, the op row that encloses it (-1:
-    none). ``also_forward``: per range row, whether it is the forward op of some op although a selection left
-    it out; None if nothing was selected. ``found``: results that can be stored to attribute the same trace
-    faster next time; None for a selection. ``mapped``: where long columns are kept, if not in memory.
+    none). ``also_forward``: per range row, whether a selection left it out although it is the forward op of
+    an op that stays; None if nothing was selected. ``found``: results that can be stored to attribute the
+    same trace faster next time; None for a selection. ``mapped``: where long columns are kept, if not in
+    memory.
     """
 
     trace: Trace
@@ -245,7 +246,7 @@ def _with_ranges_moved(trace: Trace, mapped: Mapped) -> Trace:
 
 
 def add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:
-    """Add ``notes`` to those of ``trace``; a saved profile has them already."""
+    """Add ``notes`` to those of ``trace``; a saved profile has these already."""
     present = set(trace["notes"]["what"].cast(pl.String).to_list()) if notes else set()
     for note in notes:
         if note.what not in present:

@@ -27,9 +27,9 @@ CAPTURES: Final = "captures"
 def without_captures(trace: Trace) -> Trace:
     """Return ``trace`` without the work of processes that are in it only for their captures.
 
-    A process is in it only for its captures if another process replays what it captured, it replays
-    nothing itself, and none of its kernels ran while the other's kernels ran. The two must have the same
-    rank or, if neither rank is known, the same process id or different clock domains (separate files).
+    This is so if another process replays what the process captured, the process replays nothing itself, and
+    none of its kernels ran while the other's kernels ran. The two must have the same rank or, if neither rank
+    is known, the same process id or different clock domains (separate files).
     """
     if len(trace["processes"]) < 2 or trace.origin.get(CAPTURES):
         return trace

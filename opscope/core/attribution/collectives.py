@@ -48,7 +48,8 @@ def add_parameters(
 ) -> Meaning:
     """Return ``meaning`` with the recorded parameters of each collective.
 
-    ``kernel_op``: the op row of each kernel. An op without a record of its own has that of its first kernel.
+    ``kernel_op``: the op row of each kernel. An op without a record of its own gets the record of its first
+    kernel.
     """
     talks = meaning.talks
     rows = np.flatnonzero(is_op & talks[meaning.reading])
@@ -109,7 +110,7 @@ def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
 def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     """Add the job's ``world_size`` to calls for which the trace has no group size.
 
-    A process gets none if any of its calls has a group whose size is neither 1 nor the job's.
+    A process gets no ``world_size`` if any of its calls has a group whose size is neither 1 nor the job's.
     """
     process_rows = trace["processes"].select("process", "world_size").drop_nulls().rows()
     worlds: dict[int, int] = {process: size for process, size in process_rows if size > 0}
@@ -134,7 +135,7 @@ def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
 
 
 def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Series:
-    """Return the JSON record of each op row: its range's own, else that of its first kernel."""
+    """Return the JSON record of each op row: the record of its range, else that of its first kernel."""
     own: pl.Series = trace["ranges"]["attrs"].gather(rows)
     missing = np.flatnonzero(own.is_null().to_numpy())
     attrs = trace["kernels"]["attrs"]

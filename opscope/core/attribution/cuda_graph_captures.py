@@ -54,8 +54,8 @@ class Captures:
 
 
 class _Windows(NamedTuple):
-    """When each capture was open. ``begun``: its beginning is in the trace, so calls of other threads
-    meanwhile belong to it."""
+    """When each capture was open. ``begun``: whether its beginning is in the trace; calls of other threads
+    meanwhile then belong to it."""
 
     process: Ints
     thread: Ints

@@ -34,8 +34,8 @@ def captured_ops(
     """Return ``launched`` with the op that captured each node, or the reason why none is known.
 
     A compiled region that replays its own CUDA graph is the one exception: if the capture is not in the
-    trace, the region gets the rows (rule 6), marked as inferred. The second result is their number. A CUDA
-    graph that was traced as a whole has no nodes: it belongs to the op that launched it.
+    trace, the region gets the rows (rule 6), marked as inferred. The second result is the number of such
+    rows. A CUDA graph that was traced as a whole has no nodes: it belongs to the op that launched it.
     """
     op = at(call_op, replay.call)
     for key, nested in nests.items():

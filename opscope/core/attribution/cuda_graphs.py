@@ -81,7 +81,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """What CUDA graph launches executed, of both tables. ``node`` is -1 where the node has no number."""
+    """The rows of both tables that CUDA graph launches executed; ``node`` is -1 without a number."""
 
     process: Ints
     launch: Ints
@@ -374,8 +374,9 @@ def _choose_by_length(
 
 
 def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
-    """Return the capture of each CUDA graph, by number, if exactly one assignment keeps their order and puts
-    each capture before its replays; for a single CUDA graph the latest capture; else None."""
+    """Return the capture of each CUDA graph, by number, if there is exactly one assignment in which the
+    captures are in the same order as the graphs, and each capture is before its replays; for a single CUDA
+    graph the latest capture; else None."""
     if not of:
         return None
     latest = [
@@ -393,14 +394,14 @@ def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
 
 
 def _pair(nodes: _Nodes, capture: Capture, lost: bool = False) -> tuple[Ints, bool] | None:
-    """Return for each node the call that made it (-1: unknown), and whether the pairing is by place; None: no
-    fit.
+    """Return for each node the call that made it (-1: unknown), and whether nodes were paired by their place
+    in the capture; None if nothing fits.
 
     If a capture has as many launches as the graph has kernels, the k-th kernel belongs to the k-th launch;
     likewise copies and sets. Nodes that are then unknown are paired by place, if others are known or ``lost``
     is set (records may be missing): a node's number is taken as the place of its call, if that fits all
-    nodes, and the second result is True. A call that makes a node without being known to would shift these
-    places.
+    nodes, and the second result is True. Places would be shifted by a call that makes a node although this is
+    not known of it.
     """
     paired_rows: Ints = np.full(len(nodes.low), NONE, np.int64)
     for kind in (KERNEL, COPY, SET):
@@ -437,8 +438,8 @@ def _by_time(
 ) -> None:
     """Pair the k-th kernel of a replay with the k-th launch of its capture, if kernels ran one by one.
 
-    If several captures have as many launches, the latest before the replay in the same process is taken;
-    a capture of another process (the trace of the capture) is taken only if it is the only one.
+    If several captures have as many launches, the latest capture before the replay in the same process is
+    taken; a capture of another process (the trace of the capture) is taken only if it is the only one.
     """
     call, why = out
     if not len(rows) or not (captures.named or captures.others):

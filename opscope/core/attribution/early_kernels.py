@@ -19,7 +19,8 @@ from .known import Launched, Note
 
 #: Each of two times may have been rounded to microseconds separately (ns).
 _ROUNDED: Final = 1_000
-#: If this share of a process's linked work is early, its clocks differ; below it, only that work is wrong.
+#: If this share of a process's linked work is early, its clocks differ; if a smaller share is early, only
+#: that work is wrong.
 _DIFFER: Final = 0.01
 CLOCKS: Final = (
     "kernels begin before their launches: the clocks of the host and the device differ, so what the device"
@@ -33,7 +34,7 @@ LATE: Final = (
 #: No launch of a process takes this long (ns), and this many times the time of all its launches, to reach the
 #: device.
 _NEVER, _TIMES = 10**9, 10
-#: With fewer launches, each may have waited for other work.
+#: With fewer launches, it may be that each of them waited for other work.
 _LEAST: Final = 10
 
 

@@ -72,7 +72,7 @@ class Context:
 
         A step counts for the whole process: it may be marked on one thread while autograd and the data loader
         work on others. A step without an end (``marked_steps``) is left out: after the last end of an
-        optimizer, a step is open whatever follows.
+        optimizer, such a step stays open no matter what follows.
         """
         number: pl.Series = self._find("step", process, np.zeros_like(thread), time)
         number = number.cast(pl.String).cast(pl.Int64)
@@ -85,7 +85,8 @@ class Context:
 
     def layers(self) -> Iterator[tuple[Nest, list[str], NDArray[np.int32], NDArray[np.bool_]]]:
         """Yield for each thread the nest of its ranges that name a layer, all texts, the place of each
-        range's text, and whether it is a call of the layer; the last two in the order of the nest's rows."""
+        range's text, and whether the range is a call of the layer. The last two are in the order of the
+        nest's rows.."""
         enclosing = self._enclosing("layer")
         for key, (tree, value) in enclosing.nests.items():
             yield tree, enclosing.texts, value, enclosing.called[key]

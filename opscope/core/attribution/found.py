@@ -108,7 +108,7 @@ class Found:
         """Raise Unfit unless all rows referred to as ops are ops; ``is_op`` is per range row."""
         count = len(is_op)
         if len(self.parent) != count:
-            raise Unfit("there is another number of ranges")
+            raise Unfit("the number of ranges differs")
         for rows in (self.parent, *(launched.op for launched in self.launched.values())):
             if not _in_range(rows, count) or not all(
                 is_op[here[here >= 0]].all() for here in (rows[part] for part in pieces(len(rows)))

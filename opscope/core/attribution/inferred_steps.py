@@ -66,7 +66,7 @@ CERTAIN: Final = 0.99
 #: Iterations of a process with more ops are not compared. For 1.2 M ops the comparison takes a fifth of
 #: the time of their attribution.
 MAX_OPS: Final = 2_000_000
-#: ``by`` of the steps that a key node ends; its name follows.
+#: How ``by`` begins for steps that a key node ends; the node's name follows.
 KEY_NODE: Final = "key node "
 #: Number of a function's operations that are tried as the beginning of a step.
 _TRIED: Final = 16
@@ -89,9 +89,9 @@ SCHEMA: Final = {
 
 @dataclass(slots=True)
 class Found:
-    """The steps of a process: ``bounds`` (ns, ascending; one more bound than steps); ``by``: what repeats.
-    ``begun``: whether the begin of the first step is known; if not, the first bound is the first known end.
-    """
+    """The steps of a process: ``bounds`` (ns, ascending; one bound more than there are steps); ``by``: what
+    repeats. ``begun``: whether the begin of the first step is known; if not, the first bound is the first
+    known end."""
 
     bounds: Ints
     confidence: float
@@ -121,7 +121,7 @@ def inferred_steps(
     others = np.setdiff1d(distinct_numbers(process[is_op]), np.concatenate((trained, stepping)))
     named = np.flatnonzero(meaning.role == ROLE["user"])
     for number in others.tolist():
-        # a server's named steps are of two kinds, whatever else repeats in both
+        # the named steps of a server are of two kinds; anything that repeats in both would mix them
         if _serves(meaning, meaning.reading[named[process[named] == number]]):
             continue
         called = _of_calls(ranges, is_op, loops(), number, None, False)
@@ -233,7 +233,7 @@ def _of_calls(
     """Return the steps that are calls of a compiled function, a model or a session; None if there are too
     few.
 
-    ``functions``: those that train; ``alone``: not known to update the weights.
+    ``functions``: the functions that train; ``alone``: whether it is not known that they update the weights.
 
     A function may return before the work that it launched has run: its step ends with the operations of that
     run or, where these cannot be counted, with those that began before the thread continued.
@@ -243,7 +243,7 @@ def _of_calls(
         return None
     confidence = CERTAIN * (1 - 2.0 ** (1 - len(calls.places)))
     late = calls.name.startswith("function ")
-    # a function not known to train may be any function: a few calls of it are not enough
+    # a function that is not known to train may do anything: a few calls of it are not enough
     if functions is None and confidence < (SURE if late else HIGH):
         return None
     events, places = calls.loop.events, calls.places
@@ -532,7 +532,7 @@ class _Process:
         works = self._is_optimizer[rows]
         if not works.any() or works.all():
             return None
-        # a graph counts its steps at any time; such an op runs as often as the weights are updated
+        # a graph may count its steps at any time; an op that does so runs as often as the weights are updated
         early = works & np.isin(self._reading[rows], self._reading[rows[: np.argmin(works)]])
         steps, late = self._by_bursts(rows), rows[~early]
         if steps is not None or not early.any():
@@ -611,7 +611,7 @@ class _Process:
             updates = np.add.reduceat(self._kinds.updates[self._reading].astype(np.int64), begin)
             if usual[later:].mean() < MOSTLY or not updates.all():
                 return None
-        # the last iteration ends after as many ops as the one before
+        # the last iteration ends after as many ops as the previous one
         length = np.diff(begin)
         end = min(int(begin[-1] + length[-1]), len(self._start)) - 1
         stop = int(self._end[begin[-1] : end + 1].max())
@@ -650,8 +650,8 @@ def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
 
 
 def without_marks(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[Trace, Meaning]:
-    """Return both without the step ranges of the processes of ``table``: the rows stay but no longer mean
-    steps."""
+    """Return ranges and meaning without the step ranges of the processes of ``table``: the rows stay but
+    no longer mean steps."""
     marks = np.flatnonzero(meaning.role == ROLE["step"])
     ranges = trace["ranges"]
     of = ranges["process"].gather(marks)
@@ -679,7 +679,7 @@ def in_words(by: str) -> str:
     return _WORDS.get(by, by)
 
 
-#: How steps were found, in words; the name of what is called, or its number of shapes, may follow.
+#: How steps were found, in words; the name of what is called, or the number of its shapes, may follow.
 _WORDS: Final = {
     "optimizer": "the optimizer's steps",
     GLOBAL_STEP: "the program's counter global_step",

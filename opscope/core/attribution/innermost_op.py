@@ -94,7 +94,8 @@ def open_ops(
 def with_open_ranges(
     ranges: pl.DataFrame, chosen: Flags, calls: pl.DataFrame, used: Flags, call_op: Rows
 ) -> Rows:
-    """Return ``call_op``, where calls outside push/pop ranges get the ``chosen`` start/end range open then.
+    """Return ``call_op``, in which calls outside push/pop ranges get the ``chosen`` start/end range that is
+    open at their time.
 
     A start/end range may end on another thread, so only process and time count.
     """

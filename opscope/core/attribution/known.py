@@ -50,7 +50,7 @@ class Launched:
     replay: Rows
 
     def part(self, rows: slice | Ints) -> Launched:
-        """Return the same for some rows: a slice, or their numbers."""
+        """Return this for some rows only, which are a slice or numbers."""
         return Launched(
             self.call[rows],
             self.op[rows],
@@ -62,10 +62,11 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class NamedOps:
-    """Per kernel the range row of the op that it names (-1: none), and whether that is inferred.
+    """For each kernel, the range row of the op that its name gives (-1: none), and whether the op is
+    inferred.
 
-    The ranges from row ``first`` on were made from kernels, copies and sets. ``copied``: the same per copy or
-    set, without inferred names; empty if no copy names an op.
+    The ranges from row ``first`` on were made from kernels, copies and sets. ``copied``: the range row for
+    each copy or set, without inferred ones; empty if no copy names an op.
     """
 
     op: Rows
@@ -78,12 +79,12 @@ class NamedOps:
 class Known:
     """The results of the rules so far; a field that no rule has filled yet is empty.
 
-    ``links``: by table (``kernels``, ``memops``), the row of each row's launching call, -1 for none.
-    ``used``: per call, whether it launched something or was captured into a CUDA graph. ``call_op``: per
-    call, the op open at its start; ``why``: per call, the place in REASONS. ``is_op``: per range row, whether
-    it is an op; ``nested``: whether it is an op that a thread pushes and pops; ``parent``: the op row that
-    encloses it. ``replays``: by table, the rows that CUDA graphs executed. ``steps``: the inferred steps.
-    ``mapped``: where rules keep long columns, if not in memory.
+    ``links``: for each table (``kernels``, ``memops``), the row of ``calls`` that launched each of its rows,
+    -1 for none. ``used``: per call, whether it launched something or was captured into a CUDA graph.
+    ``call_op``: per call, the op open at its start; ``why``: per call, the place in REASONS. ``is_op``: per
+    range row, whether it is an op; ``nested``: whether it is an op that a thread pushes and pops; ``parent``:
+    the op row that encloses it. ``replays``: by table, the rows that CUDA graphs executed. ``steps``: the
+    inferred steps. ``mapped``: where rules keep long columns, if not in memory.
     """
 
     trace: Trace

@@ -24,9 +24,9 @@ def launching_calls(
 ) -> NDArray[np.int32]:
     """Return for each executed row the row of the call with the same (process, correlation), or -1.
 
-    Correlation ids repeat from process to process, so each process is looked up by itself. If several
-    calls have one id (a runtime call and the driver call inside it), the last to start is the launch; if
-    ids are reused later, it is the last that starts before the kernel does. ``mapped``: where long columns
+    Correlation ids repeat from process to process, so each process is looked up by itself. If several calls
+    have one id (a runtime call and the driver call inside it), the last to start is the launch; if ids are
+    reused later, the last call that starts before the kernel is the launch. ``mapped``: where long columns
     are kept, if not in memory.
     """
     last_calls = full(mapped, len(executed), NONE, np.int32)

@@ -146,8 +146,8 @@ class Loops:
         )
 
     def steps_of_several(self, process: int, thread: int, loop: Loop, marked: Ints) -> Ints | None:
-        """Return the ends (ns) of the steps, where several optimizers step in an order that the marks, after
-        the events ``marked`` of the loop, do not follow; else None."""
+        """Return the ends (ns) of the steps of a program with several optimizers, if the marks (after the
+        events ``marked`` of the loop) do not follow the order in which these step; else None."""
         works = loop.optimizes
         begin = np.flatnonzero(works & ~np.append(False, works[:-1]))
         last = np.flatnonzero(works & ~np.append(works[1:], False))
@@ -188,7 +188,8 @@ class Loops:
 
     def calls(self, process: int, functions: frozenset[str] | None, alone: bool) -> Calls | None:
         """Return the calls that are the steps of a process: calls of ``functions``, or, if nothing is
-        trained, of the model, session or function that takes most time, not counting its longest call.
+        trained, of the model, session or function that takes most time, if each one's longest call is left
+        out.
 
         ``alone``: it is not known that these functions update the weights. If another function may do so
         after several calls of them, it is unknown which of the two is the step.
@@ -267,10 +268,10 @@ class Loops:
         return max(texts, int(np.count_nonzero(high > low)), 1)
 
     def ends_of_runs(self, rows: Ints, calls: Calls) -> Ints | None:
-        """Return when (ns) the operations of each of these calls ended, among the ops ``rows``: those that
-        ran equally often in every call, whatever their shapes, with those before the next call's, as the
-        calls run in their order. None if these are fewer than ``LIKE`` of all: another shape is another
-        program."""
+        """Return when (ns) the operations of each of these calls ended, among the ops ``rows``: Such
+        operations ran equally often in every call, with any shapes; operations in between count, too,
+        because calls run in their order. None if these are fewer than ``LIKE`` of all: another shape is
+        another program."""
         own = calls.name.removeprefix(_FUNCTION)
         function = self._meaning.each(lambda reading: plain(function_of(reading) or "") == own)
         rows = rows[function[self._meaning.reading[rows]]]
@@ -353,14 +354,15 @@ def _zeroes_gradients(reading: Reading, text: str) -> bool:
 
 
 def _same(own: int, reading: Reading, text: str) -> Any:
-    """Return a key that is equal for readings of no call which may replace each other in different steps."""
+    """For readings that are no calls, return a key; equal keys may replace each other in different steps."""
     if own >= 0:
         return own
     return (reading.role, "" if reading.role == "loader" else text)
 
 
 def steps_of_calls(loop: Loop, places: Ints, ends: Ints, late: bool) -> tuple[Ints, Ints]:
-    """Return when (ns) each step began and ended, where each core is a call: the events ``places``."""
+    """Return when (ns) each step began and ended, if the core of each step is a call (the events at
+    ``places``)."""
     return bodies(loop.events, Cores(places, places + 1, ends, late))
 
 
@@ -397,7 +399,7 @@ def with_bodies(loop: Loop, ends: Ints) -> tuple[Ints, Ints] | None:
 
 
 def share_alike(loop: Loop, ends: Ints) -> float:
-    """Return the share of steps whose optimizer ran the same ops as in the step before."""
+    """Return the share of steps whose optimizer ran the same ops as in the previous step."""
     last = np.searchsorted(loop.events.start, ends, "left")
     tails = [loop.events.symbol[end - 1] for end in last.tolist()]
     return float(np.mean([tail == tails[-1] for tail in tails]))
@@ -427,7 +429,7 @@ def marks_of_optimizer(
     if not len(loop.rows):
         return None
     ended = rows.filter(~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False))
-    # the first mark may end a step whose begin has no mark
+    # the first mark may be the end of a step whose begin has no mark
     ends = np.concatenate((rows["start"].to_numpy()[:1], ended["end"].to_numpy()))
     numbers = np.concatenate((rows["step"].to_numpy()[:1] - 1, ended["step"].to_numpy()))
     before = np.searchsorted(loop.events.start, ends, "left") - 1

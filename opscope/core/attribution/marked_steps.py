@@ -1,4 +1,4 @@
-"""End steps that a program marks where it left its loop: the next mark comes later, or never for the last.
+"""Set the end of marked steps after which the program left its loop: the next mark comes later, or never.
 
 A marked step with an optimizer ends with the events that usually follow the optimizer, if forward passes or a
 checkpoint come after them. The last step has no next mark; without an optimizer it ends as an earlier step,
@@ -22,7 +22,7 @@ from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
-#: What the attrs of such a step say.
+#: The attrs of a step whose end was inferred.
 END_INFERRED: Final = '{"end":"inferred"}'
 #: Fewer steps before the last one show no habit.
 LEAST: Final = 2
@@ -72,8 +72,8 @@ def with_ends(trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_]) -> tuple
 def _ends(
     loop: Loop, rows: Ints, start: Ints, end: Ints, is_open: NDArray[np.bool_]
 ) -> dict[int, int]:
-    """Return when (ns) steps of a thread end, by row, where that is not where their marks end; only the last
-    may be open."""
+    """Return when (ns) steps of a thread end, by row, if that is not where their marks end; only the last
+    step may be open."""
     events = loop.events
     low = np.searchsorted(events.start, start)
     high = np.where(is_open, len(events.start), np.searchsorted(events.start, end))

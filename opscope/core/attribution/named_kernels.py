@@ -1,8 +1,8 @@
 """Rule 0: make an op range for each execution of an op that kernels, copies or sets name (``op_key``).
 
-A kernel that names its op belongs to it, whatever launched the kernel. Made into a range, each execution
-counts in all results that are computed from ops. The range spans the launches of its kernels, on the
-launching thread, if the trace has the launches; else it has length 0, because no CPU time is known.
+A kernel that names its op belongs to it, whatever launched the kernel. Because each execution is made into a
+range, it counts in all results that are computed from ops. The range spans the launches of its kernels, on
+the launching thread, if the trace has the launches; else it has length 0, because no CPU time is known.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ _BY_ONLY_GRAPH: Final = (
 
 
 def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ...]]:
-    """Return ``meaning`` in which each range that carries only a name has the call in its spec; and notes.
+    """Return ``meaning`` in which each range whose text is only a name has the call of its spec; and notes.
 
-    A range's graph is the one that it names itself, else that of the innermost run range (category
+    A range's graph is the one that it names itself, else the graph of the innermost run range (category
     ``graph``) open at its start, on its thread or else in its process. A note says how many calls were
     inferred from the latest spec alone. Backward ops of a graph get their forward op's number in ``seq``.
     """

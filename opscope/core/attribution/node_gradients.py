@@ -64,8 +64,8 @@ def pair_gradients(
 def _turn_of_forward(
     specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
 ) -> Ints:
-    """Return ``turn``, where ops of a graph that differentiates another graph have the run of the forward
-    graph.
+    """Return ``turn``, in which ops of a graph that differentiates another graph have the turn of the forward
+    graph's run.
 
     It is the latest run of the forward graph that is not differentiated yet: a tape goes backwards over its
     records.
@@ -155,7 +155,8 @@ def _of_functions(specs: Specs, names: Ints) -> Ints:
 
 
 def _by_path(specs: Specs, graphs: list[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
-    """Return path of a program → row of its operation; own paths take precedence over fused ones."""
+    """Return path of a program → row of its operation; an operation's own path takes precedence over paths
+    of operations fused into it."""
     row_of_path: dict[tuple[object, ...], int] = {}
     of_own = [row for row, call in enumerate(specs.calls) if is_hlo(call)]
     # an operation that only has a neighbour's path comes last
@@ -184,7 +185,8 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
         call = specs.calls[row]
         forward_name = None if call is None else call.param("forward")
         rows_by_name = nodes
-        if is_hlo(call):  # the compiler made up its name; its path is that of its op
+        # the compiler made up the operation's name; its path is the path of its op
+        if is_hlo(call):
             key, rows_by_name = str(call.param("op_name")), operations
         graph = forward_graph(call) or graph
         for name in (

@@ -26,8 +26,8 @@ def runs_of(
     that is doubtful.
 
     Graphs also run ops on separate threads: an op that no run on its thread encloses is in the
-    latest-starting run that is open in its process. If runs of several graphs are open, it is in the run
-    of the graph that has a node of its name. If several graphs have such a node, with calls that differ,
+    latest-starting run that is open in its process. If runs of several graphs are open, the op is in the run
+    of the graph that has a node of the op's name. If several graphs have such a node, with calls that differ,
     the op's run is in doubt.
     """
     run_of_row = np.full(len(rows), NONE, np.int64)

@@ -48,8 +48,8 @@ LONGER: Final = "a longer sequence repeats too"
 @dataclass(frozen=True, slots=True)
 class Period:
     """``bounds``: begins of the iterations and the end of the last (ns); ``many``: the number of ops in a
-    usual one. ``doubt``: possible other meanings; None if the texts name places and no longer period fits.
-    """
+    usual iteration. ``doubt``: possible other meanings; None if the texts name places and no longer period
+    fits."""
 
     bounds: Ints
     confidence: float
@@ -177,7 +177,7 @@ def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
         return None
     steps = np.diff(total[at]) == usual
     size = int(length[np.argmax(steps)])
-    # the last one is alike if the ops after its begin are the same as in the others
+    # the last iteration is alike if the ops after its begin are the same as in the others
     last = int(at[-1]) + size
     ends_as_usual = _sum(total, int(at[-1]), last) == int(usual)
     steps = np.append(steps, ends_as_usual)

@@ -24,7 +24,7 @@ def op_ranges(
     """Return per range row whether it is an op, and whether it is an op that a thread pushes and pops.
 
     In a process without ops, user ranges and layers count as ops: a library that annotates its own calls
-    (cuDF, a C++ server) has no others. In a framework's process they do not: a user range around a kernel
+    (cuDF, a C++ server) has no other ops. In a framework's process they do not: a user range around a kernel
     outside every op must not hide the gap. The ranges from row ``first_named`` on were made from kernels;
     only the kernels that name them belong to them. ``mapped``: where the flags are kept, if not in memory.
     """

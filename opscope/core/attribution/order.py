@@ -237,7 +237,7 @@ def _take_named(state: Known) -> Known:
 
 def _end_steps(state: Known) -> Known:
     if OPTIMIZER_STEPS in state.trace["notes"]["what"].unique().to_list():
-        return state  # each mark follows an optimizer's step, so no step begins with the last
+        return state  # each mark follows an optimizer's step, so no step begins at the last mark
     if not (state.meaning.role == ROLE["step"]).any():
         return state
     from opscope.core.attribution.marked_steps import with_ends  # lazy: few traces have such marks

@@ -21,7 +21,7 @@ from opscope.core.tables.intervals import NONE, Ints
 #: Columns for the facts in a name about the requests of each phase.
 SHARE: Final = ("requests", "queries", "keys", "qq", "qk")
 PHASES: Final = ("prefill", "decode")
-#: Columns for what a name tells of both phases together.
+#: Columns for figures of a name that are of both phases together.
 BOTH: Final = ("both_requests", "both_queries", "both_keys")
 _PLACE: Final = {"process": pl.Int32, "thread": pl.Int64, "start": pl.Int64, "end": pl.Int64}
 #: Columns for the facts in the name of a step.
@@ -35,7 +35,8 @@ _NAMED: Final = {
 }
 #: The columns of ``served_steps``; times in ns. ``engine``: 0 is the one with most steps of its process.
 SERVED: Final = {**_PLACE, **_NAMED, "engine": pl.Int64}
-#: SGLang verifies drafts in steps of another name, so beside these its decodes are a draft model's.
+#: SGLang verifies drafts in steps of another name; if there are such steps, its decodes are those of a draft
+#: model.
 _DRAFT_DOUBT: Final = 0.9
 #: Threads of a process on which an engine is looked for.
 _MOST_THREADS: Final = 64
@@ -101,9 +102,10 @@ def _with_work(ranges: pl.DataFrame, meaning: Meaning, rows: Ints, work: pl.Data
 
 
 def _engines(ranges: pl.DataFrame, edges: tuple[Ints, ...], rows: Ints) -> list[Ints]:
-    """Return the rows of each engine's steps, in order of their begin. The first has those of the thread
-    with most of them, and of threads whose steps come before or after these, as in a pool. Steps that cross
-    them are of a second engine (data parallel in one process); a thread that works inside them has none."""
+    """Return the rows of each engine's steps, in order of their begin. The first engine has the steps of
+    the thread with most steps, and of threads whose steps come before or after these, as in a pool. Steps
+    that overlap them belong to a second engine (data parallel in one process); a thread that works inside
+    them has no engine."""
     thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
     start, end = edges
     engines: list[Ints] = []
@@ -132,7 +134,8 @@ def _engines(ranges: pl.DataFrame, edges: tuple[Ints, ...], rows: Ints) -> list[
 
 
 def engine_of(served: pl.DataFrame, process: Ints, thread: Ints) -> Ints:
-    """Return the engine whose steps a thread of a process runs: 0, unless another has a thread of its own."""
+    """Return the engine whose steps a thread of a process runs: 0, unless another engine has a thread of
+    its own."""
     engine = np.zeros(len(process), np.int64)
     apart = served.filter(pl.col("engine") > 0).unique(["process", "thread"])
     for number, own, which in apart.select("process", "thread", "engine").rows():
@@ -193,7 +196,8 @@ def _own_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
 
 
 def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
-    """Return code (the number of a reading) and what its text says (``_NAMED``), for each that names a step.
+    """Return code (the number of a reading) and the facts in its text (``_NAMED``), for each reading that
+    names a step.
 
     Names with all sums are read in columns: a long run has a name for each of its steps.
     """
@@ -231,7 +235,7 @@ def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
     prefills, decodes = (
         sum(often[code] for code, step in bare.items() if step.kind == phase) for phase in PHASES
     )
-    if 0 < prefills < decodes:  # else a range has all decodes of a request
+    if 0 < prefills < decodes:  # otherwise a range contains all decodes of a request
         others |= bare
     table = _rows(others)
     return pl.concat([summed.select(table.columns), table])

@@ -1,4 +1,4 @@
-"""Where steps end if a program has several optimizers: by the order in which these step.
+"""Where steps end if a program has several optimizers: from the order in which the optimizers step.
 
 An optimizer's hook marks the end of a step while the program runs, and cannot know what comes next. So its
 marks are wrong where an optimizer steps several times in a row before another does (a critic's five steps,
@@ -29,8 +29,8 @@ def period(signatures: NDArray[np.uint64] | Ints) -> tuple[int, float] | None:
     """Return the period of the signatures and the share of them that repeats with it; None if they do not
     repeat.
 
-    The last one is ignored (unless there are only LEAST): it may be cut, and it lacks work from the begin of
-    the next step (gradients set to 0).
+    The last signature is ignored (unless there are only LEAST): it may be cut off, and it lacks work from the
+    begin of the next step (gradients set to 0).
     """
     signatures = signatures[: max(LEAST, len(signatures) - 1)]
     for round_size in range(1, ROUND + 1):
@@ -43,8 +43,8 @@ def period(signatures: NDArray[np.uint64] | Ints) -> tuple[int, float] | None:
 
 
 def optimizers(readings: Sequence[Reading], ops: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
-    """Return a number per stretch from ``begin`` to ``end`` (ns, ascending), equal for those of one
-    optimizer: those whose last ops are of one name, line and shapes. NONE: no op.
+    """Return a number per stretch from ``begin`` to ``end`` (ns, ascending), equal for stretches of one
+    optimizer: their last ops have the same name, line and shapes. NONE: no op.
 
     ``ops``: start (ns, ascending) and number of reading of each op.
     """
@@ -61,7 +61,8 @@ def optimizers(readings: Sequence[Reading], ops: tuple[Ints, Ints], begin: Ints,
 
 
 def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
-    """Return which of the optimizers' steps end a step of the program, ascending; None if the marks say it.
+    """Return which of the optimizers' steps end a step of the program, ascending; None if the marks are
+    right.
 
     ``optimizer``: the optimizer's number, for each of its steps, in order. ``marked``: which of these the
     hook took for the end of a step of the program. ``batches``: the number loaded before each step.
@@ -78,10 +79,12 @@ def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     if usual >= ALIKE * (len(rounds) - 1):
         return None
     last_of_batch = np.flatnonzero(np.diff(batches, append=batches[-1] + 1))
-    if len(last_of_batch) >= ALIKE * often.max():  # the most frequent one steps once per batch
+    # the most frequent optimizer steps once per batch
+    if len(last_of_batch) >= ALIKE * often.max():
         return last_of_batch
     turns = np.count_nonzero(np.diff(optimizer)) + 1
-    if turns == len(np.unique(optimizer)):  # each trains when the one before has finished
+    # each optimizer trains when the previous one has finished
+    if turns == len(np.unique(optimizer)):
         return np.arange(len(optimizer))
     repeats = period(optimizer)
     if repeats is None:

@@ -2,9 +2,10 @@
 
 A core (an optimizer's step with its forward and backward pass, or a call of a compiled function) is not the
 whole step: batches are made before it, and results are read after it. The events between two cores are the
-tail of one body and the head of the next. The head is what also comes before the first core; the tail is the
-rest of what usually lies between. If there is more between two cores, with forward passes in it, the loop was
-left, for an evaluation or at the end of an epoch: one step ends with its tail, the next begins with its head.
+tail of one body and the head of the next. The head consists of the events that also come before the first
+core; the tail is the rest of what usually lies between two cores. If there is more between two cores, with
+forward passes in it, the loop was left, for an evaluation or at the end of an epoch: one step ends with its
+tail, the next begins with its head.
 """
 
 from __future__ import annotations

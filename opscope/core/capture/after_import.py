@@ -1,6 +1,6 @@
-"""Call a function once the program has imported a module. It uses wrapt, but imports wrapt only then. wrapt
-loads asyncio and takes 14 to 36 ms. Most Pythons that ``opscope run`` starts import no framework, so a small
-finder replaces wrapt until one of the modules is imported."""
+"""Call a function once the program has imported a module. This module uses wrapt, but imports it only when
+one of the modules is imported. wrapt loads asyncio and takes 14 to 36 ms. Most Pythons that ``opscope
+run`` starts import no framework, so a small finder replaces wrapt until one of the modules is imported."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _hand_over() -> None:
     import wrapt
 
     if not _has_wrapt():
-        # this thread is importing wrapt, which imports the module: it is handed over with the others
+        # this thread is importing wrapt, which imports the module: the module is handed over with the others
         return
     with _lock:
         for module, functions in _waiting.items():

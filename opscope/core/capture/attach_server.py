@@ -1,8 +1,8 @@
 """Listens for ``opscope attach`` in a program that was started attachable.
 
-A thread of its own sleeps in ``poll`` until somebody connects, so it costs nothing meanwhile. As with the
-idle writer's thread, Python's ``threading`` does not list it, no signal is handled on it, and it does not
-exist while the process forks.
+A thread of its own sleeps in ``poll`` until somebody connects, and costs nothing meanwhile. As with the idle
+writer's thread, Python's ``threading`` does not list it, no signal is handled on it, and it does not exist
+while the process forks.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def ask(
     except ValueError:
         raise ConnectionRefusedError("the program ended before it answered") from None
     if not isinstance(answer, dict):
-        raise Refused("the answer is none")
+        raise Refused("the answer is not valid")
     if "error" in answer:
         raise Refused(str(answer["error"]))
     return answer

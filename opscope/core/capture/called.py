@@ -73,7 +73,8 @@ def _by_position(code: CodeType, text: bytes, at: int) -> list[str]:
 
 
 def _by_stack(code: CodeType, text: bytes, at: int) -> list[str]:
-    """Return the same by searching backwards for what put the called object on the stack (Python 3.10)."""
+    """Return the name by a backward search for the instruction that put the called object on the stack
+    (Python 3.10)."""
     name, count = opcode.opname[text[at]], text[at + 1]
     below = {"CALL_FUNCTION": 1, "CALL_METHOD": 1, "CALL_FUNCTION_KW": 2, "SETUP_WITH": 1}
     if name not in below:
@@ -105,7 +106,8 @@ def _word(code: CodeType, name: str, argument: int) -> str | None:
         return code.co_varnames[argument] if argument < len(code.co_varnames) else None
     if name == "LOAD_DEREF":
         free = (*code.co_cellvars, *code.co_freevars)
-        if _HAS_POSITIONS:  # numbered after the local variables; a cell may be one of these
+        # cells are numbered after the local variables; a cell may also be a local variable
+        if _HAS_POSITIONS:
             free = (*code.co_varnames, *(c for c in free if c not in code.co_varnames))
         return free[argument] if argument < len(free) else None
     return None

@@ -88,7 +88,7 @@ def chosen_rate(default: float) -> float:
 
 
 class _Series:
-    """Samples of several names at the same times: one thread adds them, any thread may take them."""
+    """Samples of several names at the same times: one thread adds samples, any thread may take them."""
 
     def __init__(self, *names: str) -> None:
         self._names = names

@@ -49,7 +49,7 @@ class Prepared:
         self.id = number
         self.domain = domain
         self.category = category
-        #: The whole text, cut at ``RECORD_LIMIT``; NVTX gets the text cut at ``TEXT_LIMIT``.
+        #: The text, up to ``RECORD_LIMIT``; NVTX gets it only up to ``TEXT_LIMIT``.
         self.text = text
         self.outputs: tuple[Any, ...] | None = None
         #: The texts for NVTX: the text, shorter versions of it, and the result mark's text; ``sink`` is the
@@ -260,7 +260,7 @@ class Emitter:
             recorder.flush()
 
     def push_numbered(self, word: str, number: int, category: str) -> None:
-        """Push a range with the text ``word number``, such as a step's.
+        """Push a range with the text ``word number``, as a step has it.
 
         The text is used only once, so it is not cached: otherwise memory would grow with the program's run
         time, and each recording would begin with all earlier texts. NVTX cannot unregister a text, so it
@@ -470,8 +470,8 @@ def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
     _, _, record_mark = _record_only(recorder, popped)
 
     # The recorder's push and pop are repeated here: a call would cost as much as a record. The recorder's
-    # clock is read closest to the op, and a flush comes after both sinks have the end, so that the cost
-    # of recording falls into neither sink's range.
+    # clock is read closest to the op, and a flush comes after both sinks have the end of the range, so that
+    # the cost of recording falls into neither sink's range.
     def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
         nvtx_push(prepared, seq, fwd_thread)
         try:

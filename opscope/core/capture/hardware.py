@@ -101,7 +101,7 @@ def cudnn_version(maps: Path = _MAPS) -> str | None:
             continue
         function.argtypes, function.restype = (), ctypes.c_size_t
         number = int(function())
-        # the formula of cuDNN's header, from 9 on and before
+        # cuDNN's header packs the version in one way from 9 on, in another before
         major = 10_000 if number >= 90_000 else 1000
         return f"{number // major}.{number % major // 100}.{number % 100}"
     return None

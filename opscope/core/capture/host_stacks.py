@@ -5,10 +5,10 @@ writer's thread does, at a lower rate. Both reduce their rate so that sampling c
 used.
 
 Samples are biased towards the places where Python lets another thread run. A thread in a C function that
-keeps the GIL is sampled when that function ends. Threads other than the main thread, and before Python 3.13
-that too, may run on for some ms before they are sampled, or until they release the GIL, as an op does when
-it begins. A thread
-that waits with the GIL released (sleeping, reading, locked, in ``.item()``) is sampled where it waits.
+keeps the GIL is sampled when that function ends. Threads may run on for some ms before they are sampled, or
+until they release the GIL, as an op does when it begins. (From Python 3.13 on, this is not so of the main
+thread.) A thread that waits with the GIL released (sleeping, reading, locked, in ``.item()``) is sampled
+where it waits.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Sampling(Protocol):
         """Return the new data: ``STACK_RECORD``s, nodes of stacks, and the numbers of the innermost nodes."""
 
     def figures(self) -> tuple[int, int, int, int, int, int]:
-        """Return ns spent, looks, samples, records dropped, the period and the longest period (ns)."""
+        """Return ns spent, number of looks, samples, dropped records, period and longest period (ns)."""
 
     def lower(self, period: int) -> None:
         """Sample no more often than once in ``period`` ns."""
@@ -199,7 +199,7 @@ class HostStacks:
             self._sampling.start()
 
     def end(self) -> None:
-        """End; samples taken so far can still be read."""
+        """End the sampling; samples taken so far can still be read."""
         if not self._ended:
             self._ended = True
             _running.discard(self)
@@ -357,7 +357,7 @@ class PythonStacks:
         self._base = period
 
     def figures(self) -> tuple[int, int, int, int, int, int]:
-        """Return ns spent, looks, samples, records dropped, the period and the longest period (ns)."""
+        """Return ns spent, number of looks, samples, dropped records, period and longest period (ns)."""
         return self._spent, self._looks, self._samples, self._dropped, self._period, self._longest
 
     def tick(self) -> int:

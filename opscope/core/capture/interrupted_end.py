@@ -29,7 +29,8 @@ def keep() -> None:
         return
     begun = trace.tb_frame
     script = begun.f_globals is vars(main) and begun.f_code.co_name == _SCRIPT
-    # with -m, runpy runs the module; an error that began elsewhere, as in a notebook's cell, did not end it
+    # with -m, runpy runs the module; an error that began elsewhere, as in a notebook's cell, did not end the
+    # module
     if not script and begun.f_code.co_name != _MODULE:
         return
     with contextlib.suppress(KeyboardInterrupt):

@@ -78,8 +78,8 @@ class Watch(Protocol):
 
 class Cost:
     """The cost of the hooks in a step, from the steps in which they measured themselves (ns). The latest
-    ``KEPT`` are kept for the median: a thread that loses its processor within a hook measures milliseconds of
-    others' work, and a few of those outweigh thousands of steps in a mean."""
+    ``KEPT`` are kept for the median: a thread that loses its processor within a hook measures milliseconds
+    of other threads' work, and a few of those outweigh thousands of steps in a mean."""
 
     __slots__ = ("count", "recent", "total")
 
@@ -96,8 +96,8 @@ class Cost:
         self.total += ns
 
     def middle(self) -> tuple[float, float] | None:
-        """Return the median and the half width of its 95 % interval, by order statistics; None for fewer than
-        two."""
+        """Return the median and the half width of its 95 % interval, by order statistics; None for fewer
+        than two values."""
         ordered = sorted(self.recent)
         count = len(ordered)
         if count < 2:
@@ -133,7 +133,8 @@ class Clock(Protocol):
 
     @property
     def measured_turns(self) -> int:
-        """The number of turns among those steps for which the time to reach this clock was not measured."""
+        """The number of changes of step, among the self-measuring steps, for which the time to reach this
+        clock was not measured."""
 
     @property
     def dropped(self) -> int:
@@ -158,8 +159,8 @@ class Clock(Protocol):
         """End this thread's step, if one is open, and begin step ``number``."""
 
     def turns_after(self, number: int, /) -> None:
-        """``turns``, called by the hook that called ``optimized``: the time between both is opscope's own
-        cost."""
+        """Do what ``turns`` does, for the hook that has called ``optimized`` before: the time since then is
+        opscope's own cost."""
 
     def begins(self, number: int, /) -> None:
         """Begin a step on this thread."""
@@ -230,7 +231,8 @@ class LightClock:
         self.log = bytearray()
         self.dropped = 0
         self.cost = Cost()
-        #: Hook calls in the current self-measuring step, and in all self-measuring steps; turns in these.
+        #: ``calls``: hook calls in the current self-measuring step. ``measured_calls``: those in all
+        #: self-measuring steps. ``measured_turns``: changes of step in these.
         self.calls = self.measured_calls = self.measured_turns = 0
         #: Whether steps are also recorded in full, so that they take longer than usual.
         self.full = False
@@ -329,8 +331,8 @@ class LightClock:
         self.turns_after(number)
 
     def turns_after(self, number: int) -> None:
-        """``turns``, called by the hook that called ``optimized``: the time between both is opscope's own
-        cost."""
+        """Do what ``turns`` does, for the hook that has called ``optimized`` before: the time since then is
+        opscope's own cost."""
         if self.open and get_ident() == self._thread:
             self._ends(perf_counter_ns(), number)
         else:
@@ -463,8 +465,8 @@ def call_ns(clock: Clock, rounds: int = 7, calls: int = 200) -> float:
 
 
 def turn_ns(clock: Clock, turn: Callable[[], object], rounds: int = 15, calls: int = 8) -> float:
-    """Measure the cost of ``turn``, which makes ``clock`` turn, that the clock itself does not measure
-    (ns)."""
+    """Measure the part of the cost (ns) of ``turn`` that ``clock`` itself does not measure; ``turn`` makes
+    the clock end a step and begin the next."""
 
     def many() -> None:
         for _ in range(calls):

@@ -1,5 +1,5 @@
-"""Light mode's recording: sums of the clock's steps and samples, written once a second to bounded files. A
-part of its own holds it (``recording_format``), beside the parts that captures of the same process make."""
+"""Light mode's recording: sums over the clock's steps and samples, written once a second to bounded files.
+It is in a part of its own (``recording_format``), beside the parts that captures of the same process make."""
 
 from __future__ import annotations
 
@@ -273,9 +273,9 @@ class LightRecording:
     # ------------------------------------------------------------------------- its cost
 
     def step_cost(self) -> tuple[float, float] | None:
-        """Return the cost of a step's hooks and the half width of its interval (ns); None if not known yet.
-        The part that the hooks measure has the interval of its median. The rest is measured in a loop without
-        a program, so half of it is added."""
+        """Return the cost of a step's hooks and the half width of its interval (ns); None if not known
+        yet. For the part that the hooks measure, it is the interval of the median. The rest is measured in
+        a loop without a program, so half of the rest is added to the interval."""
         clock = self.clock
         cost = clock.cost
         middle = cost.middle()

@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 #: A step that takes longer than this many times the median is slow.
 FACTOR: Final = 1.5
-#: The number of steps whose median is taken; with fewer than ``LEAST`` there is no median.
+#: The median is taken of this many steps; with fewer than ``LEAST`` there is no median.
 OF: Final = 512
 LEAST: Final = 30
-#: A spell: this many slow steps in a row, which took this much longer than the median together.
+#: A spell is this many slow steps in a row that together took this much longer than as many median steps.
 ROW: Final = 3
 LOST_NS: Final = 100_000_000
 #: Spells that are recorded in an hour, and the steps of each.

@@ -23,7 +23,8 @@ INJECTION: Final = "NVTX_INJECTION64_PATH"
 MIN_NVTX: Final = (0, 2, 15)
 
 _warned: set[str] = set()
-#: Whether a domain had to be made by hand: the package's own ones are silent in this process.
+#: Whether a domain had to be made by hand: the domains that the package nvtx makes are silent in this
+#: process.
 forced_domains = False
 
 

@@ -76,7 +76,7 @@ class Cost:
 Spending = Callable[[], Spent]
 
 _TRIES: Final = 64
-#: ns; a hook takes this long only at its first call.
+#: In ns. A hook takes this long only at its first call.
 LONGEST_SAMPLE: Final = 1_000_000
 
 

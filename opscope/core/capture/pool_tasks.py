@@ -30,7 +30,7 @@ def write_in_forked_worker(flush: Callable[[], None]) -> None:
     processes = sys.modules.get("multiprocessing.process")
     if processes is None:
         return
-    # private names, the same from Python 3.10 to 3.14; without them nothing is hooked
+    # these names are private, but the same from Python 3.10 to 3.14; without them nothing is hooked
     worker = processes.current_process()
     target = getattr(worker, "_target", None)
     works = [getattr(sys.modules.get(module), name, None) for module, name in _WORKERS]

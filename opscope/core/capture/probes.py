@@ -13,8 +13,9 @@ _gaps = random.Random()
 #: Number of probes at the beginning and at the end of a capture; in between, two every ``PROBE_NS`` ns.
 PROBES: Final = 16
 PROBE_NS: Final = 1_000_000_000
-#: Bounds of the random gap between probes in seconds. At an even pace (probes took 3 to 12 µs, a few apart)
-#: all probes fit equally well when each is mistaken for its neighbour, which shifted kernels by up to 15 µs.
+#: Bounds of the random gap between probes in seconds. If probes (of 3 to 12 µs) followed each other at an
+#: even pace, mistaking each probe for its neighbour would fit equally well; that once shifted kernels by up
+#: to 15 µs.
 GAP_S: Final = (20e-6, 500e-6)
 
 

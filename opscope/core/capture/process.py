@@ -94,7 +94,7 @@ def _process(pid: int, parent: int, name: str, command: tuple[str, ...], hidden:
 
 
 def boot() -> str | None:
-    """Return the system's id of this boot; None if it has none."""
+    """Return the system's id of this boot; None if the system gives none."""
     return _text("/proc/sys/kernel/random/boot_id")
 
 

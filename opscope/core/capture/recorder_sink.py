@@ -63,7 +63,8 @@ FLUSH_NS: Final = 400_000_000
 CLOCK_NS: Final = 1_000_000_000
 #: Recompute opscope's share of step time at most once per this many ns of back-to-back steps.
 TURN_NS: Final = 1_000_000_000
-#: Early in a run, recompute it when these steps have taken a quarter (1/4) of the time of all steps before.
+#: Early in a run, the cost of a change of step is computed again after this part (1/4) of the time of all
+#: steps before.
 TURN_PART: Final = 4
 #: Largest size of a part's events and memory records, in bytes.
 MAX_BYTES: Final = 8 << 30
@@ -223,7 +224,7 @@ class Recorder:
         self._flushes = 0
         #: Number of records written, of all threads and sources, except those of the last half second.
         self.written = 0
-        self._records = 0  # from Python's threads
+        self._records = 0  # records of Python's threads
         self._imports = 0
         # The open step: its thread, its begin, and opscope's cost up to then. Then the sums over all ended
         # steps: their time, and opscope's cost in them (ns).
@@ -408,12 +409,13 @@ class Recorder:
                 for severity, message, how_many in source.notes():
                     self._fact(note=message, severity=severity, how_many=how_many)
             self._flush()
-            self._costs()  # after the slow part, to include its cost; only this is left to write
+            # written after the slow part, whose cost is included; only the costs are left to write
+            self._costs()
             self._flush()
             self._close()
 
     def end(self) -> None:
-        """End the recorded time: what follows, until ``stop``, is opscope's own."""
+        """End the recorded time: the time from here until ``stop`` is opscope's own."""
         with self._lock:
             if self._stacks is not None:
                 self._stacks.end()
@@ -682,7 +684,7 @@ class Recorder:
             "name": who.name,
             "command": who.command,
             "versions": processes.versions(),
-            # for reading what a killed run left
+            # for readers of the recording of a killed run
             "private": os.environ.get(PRIVATE) == "1",
         }
         temporary, self.folder = folder / f"{META}.tmp", folder

@@ -87,5 +87,6 @@ class Bounds:
 
     @property
     def segment_steps(self) -> int | None:
-        """The number of steps after which a segment ends if it is not over; None: only the time counts."""
+        """The number of steps after which a segment ends if its time is not over; None: only the time
+        counts."""
         return None if self.last.steps is None else max(self.last.steps // 4, 1)

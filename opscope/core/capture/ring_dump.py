@@ -1,6 +1,7 @@
 """Take a snapshot of a ring, for all processes that record into one folder, while they continue. Segments
-that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a recording
-like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that it names."""
+that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a
+recording like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that the snapshot
+names."""
 
 from __future__ import annotations
 
@@ -89,9 +90,9 @@ def claim(root: Path, made_by: str, gap_s: float, most: int) -> Path | str:
 
 def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bool:
     """Add a snapshot of the part ``source`` to the dump ``into``; return whether it has any data.
-    ``segments``: the completed ones of this process; None for another process's part, whose last segment is
-    copied as far as it is written. The texts are read before and after, because their file may be compacted
-    meanwhile."""
+    ``segments``: the completed segments of this process; None for another process's part, whose last
+    segment is copied as far as it is written. Texts are read before and after the segments, because the
+    file of texts may be compacted meanwhile."""
     try:
         strings = os.open(source / STRINGS, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:

@@ -111,7 +111,8 @@ class _Segment:
 
 
 class RingRecorder(Recorder):
-    """A recording of the last seconds or steps, until ``stop``. ``dump`` writes it as it is, and continues.
+    """A recording of the last seconds or steps, until ``stop``. ``dump`` writes the recording as it is; the
+    recording continues.
 
     ``on_dump(folder, what)`` is called on the thread that made the dump, once it is complete.
     """
@@ -142,7 +143,7 @@ class RingRecorder(Recorder):
         self._compact_strings, self._compact_facts = _LEAST_STRINGS, _LEAST_FACTS
         self._kept: dict[str, str] = {}
         self._threads_facts: dict[int, tuple[str, int]] = {}
-        # Steps: when the last ones began, the open one, and the judge of slow ones.
+        # The steps: when the last ones began, which one is open, and the object that finds slow ones.
         last = bounds.last.steps
         self._begins: deque[int] = deque(maxlen=max(last or 1, bounds.after + 2) + 1)
         self._step_thread = 0
@@ -253,8 +254,8 @@ class RingRecorder(Recorder):
         wait_s: float = _WAIT_S,
     ) -> Path | str:
         """Write the ring as it is, for all processes of this run; the ring continues. Returns the dump's
-        folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the bounds do not
-        reach so far. Raises OSError."""
+        folder, or why none was made. The dump reaches back to ``since`` (perf_counter_ns), even if the
+        bounds do not reach so far. Raises OSError."""
         if not self._lock.acquire(timeout=wait_s):
             return BUSY
         try:
@@ -469,7 +470,7 @@ class RingRecorder(Recorder):
             self._since_refusal = perf_counter_ns()
             self._retry = self._since_refusal + _RETRY_NS
             if self._gaps == _MOST_TOLD:
-                _log.warning("opscope: how often that happens again is told in the profile alone")
+                _log.warning("opscope: further losses are not logged; the profile counts them")
         super()._fail(error)
 
     def log_level(self) -> int:
@@ -712,7 +713,7 @@ class RingRecorder(Recorder):
                 self._threads_facts[fact["thread"]] = (line, fact["os_tid"])
                 shared.append(line)
             else:
-                # one of each of these is kept; of notes and domains, each distinct one is kept once
+                # of these facts one of each kind is kept; of notes and domains, each distinct one
                 key = line if first in _SEVERAL else first
                 if self._kept.get(key) != line and (
                     key in self._kept or len(self._kept) < _MOST_FACTS

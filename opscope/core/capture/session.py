@@ -103,7 +103,8 @@ def emitter(framework: str) -> Emitter:
                 entry = Emitter(framework)
                 entry.listen(_recorder)
                 _emitters[framework] = entry
-                if entry.nvtx:  # else no tool listens; a recording describes its process by itself
+                # otherwise no tool listens; a recording describes its process by itself
+                if entry.nvtx:
                     _hook_exit_and_fork()
                     entry.mark_spec(process.spec())
     return entry
@@ -469,7 +470,8 @@ def _push_step(number: int) -> bool:
 
 @contextmanager
 def set_up() -> Iterator[None]:
-    """Mark the block as opscope's own, possibly long work: it is in no step and not in the recorded time.
+    """Mark the block as opscope's own work, which may be long: its time is in no step and not in the recorded
+    time.
 
     A step that is open on this thread is not counted and begins again afterwards. If something has been
     recorded already, the block gets a range of its own.
@@ -728,7 +730,7 @@ def _in_child() -> None:
 def _finish_at_worker_exit(_mine: Recorder) -> None:
     from multiprocessing.util import Finalize
 
-    # ends the worker's capture too: by then it may have a profiler of its own
+    # this also ends the worker's own capture: by then the worker may have a profiler
     Finalize(None, finish, exitpriority=0)
     write_in_forked_worker(_write)
 

@@ -28,7 +28,8 @@ def suspends(function: Callable[..., Any]) -> bool:
 
 
 def inside(function: _Function, ranged: _Range) -> _Function:
-    """Return ``function``, which ``suspends``, with a range of ``ranged()`` around each stretch that it runs.
+    """Return ``function``, which ``suspends``, with a range of ``ranged()`` around each stretch of time in
+    which it runs.
 
     The kind of function stays the same, also for ``inspect``; values sent, thrown, returned and raised pass
     through. Arguments that do not fit raise TypeError when it first runs, not when it is called.

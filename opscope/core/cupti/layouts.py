@@ -57,7 +57,8 @@ def of(version: int) -> Mapping[int, np.dtype[Any]]:
 
 
 def strings(kind: int) -> tuple[str, ...]:
-    """Return the fields of a kind's records that are pointers to text; not all versions have all of them."""
+    """Return the fields of a kind's records that are pointers to text; not all versions have all of these
+    fields."""
     return _strings().get(kind, ())
 
 
@@ -97,8 +98,8 @@ def candidates(version: int) -> tuple[Layout, ...]:
 
 
 def of_sizes(layout: Layout, sizes: Mapping[int, int]) -> Layout | None:
-    """Return the layout with records of these ``sizes`` (slots, by kind); None if no version had them.
-    Records of unknown kinds can then be skipped by their size."""
+    """Return the layout with records of these ``sizes`` (slots, by kind); None if no version had such
+    records. Records of unknown kinds can then be skipped by their size."""
     slots, dtypes, times = layout.slots.copy(), dict(layout.dtypes), layout.times.copy()
     for kind, size in sizes.items():
         if slots[kind] == size:

@@ -33,8 +33,9 @@ _Ints: TypeAlias = NDArray[np.int64]
 
 #: Stretches shorter than this many slots are walked record by record: 0.1 µs each.
 _SMALL: Final = 1 << 12
-#: Slots between the starts of walkers. Fewer give more walkers, and placing one takes as long as moving it by
-#: ten records. More give more moves, each of which takes 3 µs besides the walkers' time.
+#: Slots between the starts of walkers. With fewer slots there are more walkers, and placing a walker takes as
+#: long as moving it by ten records. With more slots there are more moves, each of which takes 3 µs besides
+#: the walkers' time.
 _PIECE: Final = 1024
 #: Moves of the walkers between two checks of which have arrived.
 _MOVES: Final = 16
@@ -42,7 +43,7 @@ _MOVES: Final = 16
 _HIGH: Final = 3600
 #: The number of buffers that are checked against the version's own layout.
 _FIRST: Final = 4
-#: The most bytes of each buffer by which a layout is chosen.
+#: A layout is chosen by at most this many bytes of each buffer.
 _TRIED: Final = 1 << 20
 
 
@@ -61,9 +62,10 @@ class Walked:
 
 @dataclass(frozen=True)
 class Region:
-    """The records of several buffers in one piece of memory; places and ends are in its slots.
+    """The records of several buffers in one block of memory; places and ends are numbers of its slots.
 
-    ``reached``: for each buffer the slot after its last record. ``kinds``: of the records at ``places``.
+    ``reached``: for each buffer the slot after its last record. ``kinds``: the kinds of the records at
+    ``places``.
     """
 
     places: _Ints
@@ -257,7 +259,8 @@ class _Walkers:
             return places, reached
         keep = np.ones(len(places), bool)
         over = np.flatnonzero((ends - begins == 1) & (reached > self._ends))
-        last = first[ends[over]] - 1  # a single walker is right; its last record is incomplete
+        # a single walker is right even if its last record is incomplete
+        last = first[ends[over]] - 1
         reached[over], keep[last] = places[last], False
         # a walker missed its stop: the next one started wrong, or it met bytes that are not a record
         late = np.append(0, np.cumsum(exits != self._stop))
@@ -275,8 +278,8 @@ class _Walkers:
 
     def _move(self) -> tuple[_Ints, _Ints, _Ints]:
         """Move all walkers to the end. Returns the positions of each walker's records, one walker after
-        another; where each walker's positions begin (one more for the end); and the slot each reached: its
-        stop, or beyond it, or bytes that are not a record."""
+        another; where each walker's positions begin (one more for the end); and the slot that each
+        reached: at its stop, or past it, or at bytes that are not a record."""
         sizes = self._layout.slots * 2
         at, stop, walker = self._start * 2, self._stop * 2, np.arange(len(self._start))
         exits = np.empty(len(at), np.int64)
@@ -305,8 +308,8 @@ class _Walkers:
     def _resolve(
         self, begin: int, end: int, limit: int, exits: _Ints
     ) -> tuple[set[int], list[int], int]:
-        """Return the walkers of a buffer that started right, the positions of the records between them,
-        and the slot after the last complete record, ``limit`` at most."""
+        """Return the walkers of a buffer that started at a record, the positions of the records between
+        them, and the slot after the last complete record, ``limit`` at most."""
         starts = self._start[begin:end].tolist()
         right: set[int] = set()
         mended: list[int] = []
@@ -347,8 +350,8 @@ class _Walkers:
     def _plausible(
         self, at: _Ints, ends: _Ints
     ) -> tuple[_Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        """The size of the record at each slot, whether it can be a record, and whether it has a time. It can
-        if it is complete and its time is near that of the first record."""
+        """The size of the record at each slot, whether it can be a record, and whether it has a time. It
+        can be a record if it is complete and its time is near the time of the first record."""
         words, layout = self._words, self._layout
         kinds = words.take(at * 2, mode="clip")
         sizes = layout.slots.take(kinds, mode="clip")

@@ -103,7 +103,7 @@ def _overloads(name: str, arity: int) -> list[tuple[Argument, ...]]:
 def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str, ...] | None:
     """Return the names of the ``count`` arguments of ``aten::name`` that take tensors; None if unknown.
 
-    ``others``: names of arguments in the call. Only overloads that have all of them count.
+    ``others``: names of arguments in the call. Only overloads that have all these names count.
     """
     candidates: set[tuple[str, ...]] = set()
     base, _, overload = name.removeprefix("aten::").partition(".")

@@ -21,7 +21,8 @@ from typing import Any, Final
 LONGEST: Final = 65_536
 #: Symbols with names of at most this many bytes are read in this process.
 _SMALL: Final = 1 << 24
-#: Most characters of a name per character of its symbol (``Ss`` is std::basic_string<char, …>).
+#: The most characters that a name has for each character of its symbol (``Ss`` is std::basic_string<char,
+#: …>).
 _EACH: Final = 80
 #: References to something earlier in the symbol. Packs and conversions (_OTHERWISE) multiply or look ahead.
 _AGAIN: Final = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
@@ -147,7 +148,8 @@ def _read(symbol: str) -> str | None:
 
 
 def _apart(symbols: list[str]) -> dict[str, str]:
-    """Return symbol → name, read by a child; symbols that ended it, or are left after the last try, stay."""
+    """Return symbol → name, read by a child; symbols that ended the child, or are left after the last try,
+    stay as they are."""
     names = dict(zip(symbols, symbols, strict=True))
     if not sys.executable or getattr(sys, "frozen", False):
         return names  # this program is not an interpreter that could be started as a child

@@ -46,7 +46,8 @@ def reading(call: OpCall) -> Reading:
     if not isinstance(path, str):
         return Reading("op", call=call)
     forward = call.param("forward")
-    if isinstance(forward, str):  # the adapter knows the op that it differentiates, with its layer
+    # the adapter knows the op that this op differentiates, and that op's layer
+    if isinstance(forward, str):
         return Reading("op", call, "backward", layer=_layer(forward.split("/")))
     direction, layer = place(path)
     declared = call.param("direction")

@@ -46,7 +46,7 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     if domain == INPUT_DOMAIN:
         return _as("loader", text, "input")
     if domain == READ_DOMAIN:
-        # one that was refused is no call
+        # the text of a refused read is no call
         return _as("read", text) if "(" in text else Reading("note")
     if domain == CAPTURE_DOMAIN:
         return Reading("note")

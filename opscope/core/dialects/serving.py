@@ -49,8 +49,8 @@ class EngineStep(NamedTuple):
     """One step of a server's engine, as its name tells it.
 
     ``kind``: PREFILL, DECODE, MIXED, VERIFY, DRAFT or IDLE. ``padded``: the number of requests to which the
-    batch was padded. ``confidence``: below 1 where the name leaves the kind in doubt. ``both``: of both
-    phases together, where the name does not divide it.
+    batch was padded. ``confidence``: below 1 where the name leaves the kind in doubt. ``both``: the figures
+    of both phases together, if the name does not divide them.
     """
 
     server: str
@@ -104,7 +104,7 @@ def own_step(text: str) -> EngineStep | None:
     share = Share(requests, new, keys)
     if of_step == "mixed":
         return EngineStep(OPSCOPE, MIXED, Share(), Share(), both=share)
-    if requests is not None and requests in (1, new):  # one request, or one token of each
+    if requests is not None and requests in (1, new):  # one request, or one token for each request
         qq = None if new is None else new * new // max(requests, 1)
         qk = None if keys is None or new is None else keys * new // max(requests, 1)
         share = Share(requests, new, keys, qq, qk)
@@ -113,7 +113,8 @@ def own_step(text: str) -> EngineStep | None:
     return EngineStep(OPSCOPE, of_step, decode=share)
 
 
-#: Ranges beside the named steps of a speculating server: their names alone would prove nothing.
+#: Ranges that a speculating server pushes beside its named steps. Without named steps, these names prove
+#: nothing.
 BESIDE: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(("draft", "draft_extend", "draft_forward", "EAGLE_DRAFT"), DRAFT),
@@ -249,7 +250,7 @@ def _fields(text: str) -> dict[str, int]:
 def _sums(fields: dict[str, int], phase: str, requests: int | None, tokens: int | None) -> Share:
     """Return one phase's share of SGLang's fields: ``c_sq=… c_sk=… c_sqsq=… c_sqsk=…``.
 
-    Only a mixed step has ``c_sq`` and ``g_sq``; in others the batch or ``toks`` says the same.
+    Only a mixed step has ``c_sq`` and ``g_sq``; in other steps the batch or ``toks`` has these figures.
     """
     names = [f"{phase}_{name}" for name in ("sq", "sk", "sqsq", "sqsk")]
     if not any(name in fields for name in names):
@@ -271,7 +272,7 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
         return EngineStep(SGLANG, PREFILL, prefill=_sums(fields, "c", batch, tokens))
     if of_mode == MIXED:
         context, generation = fields.get("c"), fields.get("g")
-        both = Share(batch, tokens)  # known, but not always its parts
+        both = Share(batch, tokens)  # the sums are known, but not always their parts
         if context is None and generation is None:
             return EngineStep(SGLANG, MIXED, Share(), Share(), both=both)
         rest = None if tokens is None or generation is None else max(tokens - generation, 0)
@@ -281,7 +282,7 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
             return EngineStep(SGLANG, MIXED, prefill, decode, both=both)
         return _of_counts(SGLANG, prefill, decode)  # the last chunk of a prefill may be alone
     alone = batch if of_mode == DECODE and tokens is None else tokens
-    # the name of a draft's extension has its sums as those of a prefill
+    # the name of a draft's extension gives its sums in the fields of a prefill
     decode = _sums(fields, "c" if of_mode == DRAFT and "c_sk" in fields else "g", batch, alone)
     if of_mode == DECODE:  # several tokens per request are drafts being verified
         of_mode = _kind(NOTHING, decode) if decode.requests else DECODE
@@ -339,11 +340,11 @@ _PAIRS: Final = tuple(
 #: Words that stand alone, in names that give no counts.
 _WORD: Final = re.compile(r"(?<![a-z])(prefill|extend|decode|mixed)(?![a-z])")
 _WORDS: Final = {"prefill": PREFILL, "extend": PREFILL, "decode": DECODE, "mixed": MIXED}
-#: The batch of a name with one of the words.
+#: The size of the batch, in a name with one of the words.
 _BATCH: Final = re.compile(
     r"(?<![a-z])(?:bs|batch(?:[ _]?size)?|re?qs?|requests)[ _:=]{1,2}([0-9]{1,9})(?![0-9])"
 )
-#: A word alone: it proves a step only beside the other phase's.
+#: A word alone. It proves a step only if the word of the other phase occurs, too.
 _BARE: Final = re.compile(
     r"(prefill|extend|decode|mixed)(?:[ _](?:step|forward|iteration|token))?", re.IGNORECASE
 )

@@ -48,7 +48,8 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def strip(texts: pl.Series) -> pl.DataFrame:
-    """Return the texts without their numbers, and these as ``seq`` and ``op_id`` (null where absent)."""
+    """Return the texts without their numbers, and the numbers as ``seq`` and ``op_id`` (null where
+    absent)."""
     texts = texts.alias("text")
     numbered = texts.str.contains(NUMBERED).fill_null(False)
     if not numbered.any():

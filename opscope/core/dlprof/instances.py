@@ -26,7 +26,8 @@ from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.lanes import lanes, open_ranges
 from opscope.core.tables.trace import Trace
 
-#: DLProf makes an op of each unassociated call. With more calls than this, one op is made per name.
+#: DLProf makes an op of each unassociated call. If there are more such calls than this, one op is made for
+#: each name.
 MOST_OF_A_CALL: Final = 10_000
 #: The columns that describe an op; texts are categories, because a million ops have few distinct ones.
 _TEXTS: Final = (
@@ -156,9 +157,10 @@ def _are_backward(meaning: Meaning) -> NDArray[np.bool_]:
 
 
 def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> Instances:
-    """Return the collected instances, with the instance of each piece of work, adding instances for calls and
-    work without one. ``calls``: the instance of each call (-1: none). ``ints``: the instance of each
-    outermost op's range row; None if a domain's ranges replace ops: then work is assigned by its calls."""
+    """Return the collected instances, with the instance of each piece of work, adding an instance for each
+    call and each piece of work that has none. ``calls``: the instance of each call (-1: none). ``ints``:
+    the instance of each outermost op's range row; None if a domain's ranges replace ops: then work is
+    assigned by its calls."""
     attribution = ops.attribution
     trace = attribution.trace
     outer = attribution.is_op & (attribution.parent < 0)
@@ -187,7 +189,7 @@ def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> 
 
 
 def _describe(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
-    """Return the ops of which ``rows`` are instances, and the position of each row's op among them."""
+    """Return the ops of which ``rows`` are instances, and for each row the position of its op among these."""
     attribution = ops.attribution
     meaning = attribution.meaning
     direction = ops.direction(rows)

@@ -157,7 +157,7 @@ def _key(
 
 
 def _end(ranges: pl.DataFrame) -> pl.Series:
-    """Return which ranges end before the capture ends."""
+    """Return for each range whether it ends before the capture ends."""
     unclosed = ranges["attrs"].str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     return ranges["end"].is_not_null() & ~unclosed
 

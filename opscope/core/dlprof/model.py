@@ -169,7 +169,7 @@ class Source:
 
     @once
     def short_names(self) -> tuple[Ints, list[str]]:
-        """The number of each kernel's short name among the sorted short names, and these."""
+        """Return for each kernel the index of its short name in the sorted short names, and those names."""
         code, texts = compact(self.trace["kernels"]["name"])
         short = [short_name(text or "?") for text in texts]
         distinct = sorted(set(short))

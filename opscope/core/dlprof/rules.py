@@ -68,8 +68,8 @@ def grouped_time(group: NDArray[np.integer], start: Ints, end: Ints, count: int)
 
 
 def _running_end(owner: Ints, end: Ints) -> Ints:
-    """Return the latest end so far within each row's group; rows of a group are adjacent."""
-    # groups ascend: combined with the rank of the end, each value exceeds those of earlier groups
+    """Return for each row the latest end in its group up to this row; rows of a group are adjacent."""
+    # groups ascend: a group's number combined with the rank of the end exceeds all values of earlier groups
     rank = np.empty(len(end), np.int64)
     by_end = np.argsort(end, kind="stable")
     rank[by_end] = np.arange(len(end))

@@ -104,7 +104,7 @@ def figures(model: Model) -> dict[str, Any]:
     """Return the wall clock (ns) and the shares (percent) of it; None if the trace does not show it.
 
     Each duration is the mean over the visible GPUs, idle ones too. Work in an aggregated iteration counts by
-    its time in that iteration, whichever iteration launched it: a GPU runs behind the CPU.
+    its time in that iteration, no matter which iteration launched it: a GPU runs behind the CPU.
     """
     within = model.within
     wall = int((within[1] - within[0]).sum())
@@ -211,7 +211,7 @@ def _running(model: Model) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _on_each(
     model: Model, kernels: pl.DataFrame, memops: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]]:
-    """Yield of each visible GPU its rows of ``gpus``, its kernels, and its copies and sets."""
+    """Yield, for each visible GPU, its rows of ``gpus``, its kernels, and its copies and sets."""
     numbers = gpus(model.source.trace)
     if not len(numbers):
         return

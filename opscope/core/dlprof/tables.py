@@ -173,7 +173,7 @@ def _categories(texts: pl.Series, places: pl.Series) -> pl.Series:
 
 
 def _extents(column: pl.Series, name: str) -> dict[str, pl.Series]:
-    """Return the columns X, Y and Z of ``900,1,1``; null if it is not known."""
+    """Return the columns X, Y and Z of ``900,1,1``; null if they are not known."""
     codes, texts = compact(column)
     parts: list[list[int | None]] = [[], [], []]
     for text in texts:

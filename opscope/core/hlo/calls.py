@@ -41,7 +41,7 @@ _TAKING: Final = ("slice", "dynamic-slice", "gather")
 
 
 def calls(module: Module) -> Iterator[tuple[str, OpCall]]:
-    """Yield (name, call) of every instruction that may run by itself, so none inside fused regions."""
+    """Yield (name, call) of every instruction that may run by itself (none inside fused regions)."""
     fused = {
         computation
         for instruction in module.instructions.values()

@@ -37,7 +37,7 @@ def work(
 ) -> Work | str:
     """Return matrix and vector FLOPs of all that ``instruction`` calls, or why they are unknown.
 
-    ``of`` returns those of a single instruction.
+    ``of`` returns the FLOPs of a single instruction.
     """
     return _call(module, instruction, of, {}, 0)
 

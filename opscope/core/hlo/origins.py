@@ -1,7 +1,8 @@
 """Find where an HLO instruction comes from: its path in the framework, and the user's source lines.
 
-XLA's rewrites make instructions without either: a gradient's convolution in another layout, the copies
-around it. Their origin is found through the instructions that they read and those that read them.
+XLA's rewrites make instructions without either: a gradient's convolution in another layout, the copies around
+it. The origin of such an instruction is found through the instructions that it reads and the instructions
+that read it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Origin: TypeAlias = "tuple[str, tuple[Frame, ...], str]"
 
 #: Opcodes that do not run by themselves: no event names them.
 NOT_RUN: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
-#: Opcodes that only move data: an instruction of these alone belongs to the instruction that reads it.
+#: Opcodes that only move data: an instruction that consists of such opcodes alone belongs to the instruction
+#: that reads it.
 _MOVES: Final = frozenset(
     {"copy", "transpose", "reshape", "bitcast", "convert", "parameter", "pad"}
 )
@@ -69,8 +71,9 @@ class Origins:
     def of(self, identifier: int) -> Origin:
         """Return the instruction's own origin, else that of an instruction fused in it, else its neighbours'.
 
-        A copy has its reader's origin, anything else that of its operands. A backward neighbour comes first,
-        because instructions that a rewrite makes from forward values for a gradient belong to the gradient.
+        A copy gets the origin of its reader, any other instruction the origin of its operands. A backward
+        neighbour comes first, because instructions that a rewrite makes from forward values for a gradient
+        belong to the gradient.
         """
         if identifier in self._known:
             return self._known[identifier]
@@ -135,7 +138,8 @@ class Origins:
         return None
 
     def _gradients(self) -> None:
-        """Give contractions without a path the origin of a gradient, if a forward one reads the same."""
+        """Give contractions without a path the origin of a gradient, if a forward contraction reads the
+        same tensor."""
         kinds = {
             at: work.opcode
             for at, instruction in self._module.instructions.items()
@@ -159,7 +163,7 @@ class Origins:
                 self._known[at] = (_transpose(path), frames, name)
 
     def _contraction(self, instruction: Instruction) -> Instruction | None:
-        """Return the product or convolution that the instruction is or has fused in it; else None."""
+        """Return the product or convolution that the instruction is, or that is fused into it; else None."""
         if instruction.opcode in _CONTRACTIONS:
             return instruction
         return next(
@@ -188,7 +192,7 @@ def _has_origin(instruction: Instruction) -> bool:
 
 
 def _is_path(name: str) -> bool:
-    """Return whether the name is an origin; PyTorch's op names are so even without an open scope."""
+    """Return whether the name is an origin; PyTorch's op names are origins even without an open scope."""
     return "/" in name or name.startswith(ATEN)
 
 

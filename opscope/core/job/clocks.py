@@ -1,10 +1,10 @@
 """Align the clocks of several hosts by the collectives and messages that their ranks took part in.
 
 No rank can leave a collective such as an all-reduce before all ranks have entered it. So each collective
-bounds the offset between two clocks. All ranks leave it at nearly the same moment, so the difference of
-the ends is close to the offset. A message bounds the offset from one side: it does not arrive before it is
-sent; messages both ways bound it from both. ``offsets`` estimates each pair of clocks, ``linking_hosts``
-chooses the pairs.
+bounds the offset between two clocks. All ranks leave it at nearly the same moment, so the difference of the
+ends is close to the offset. A message bounds the offset from one side, because it does not arrive before it
+is sent; messages in both directions bound it from both sides. ``offsets`` estimates each pair of clocks,
+``linking_hosts`` chooses the pairs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def messages(table: pl.DataFrame, ranks: pl.DataFrame, same_clock: bool) -> pl.D
 
     ``table`` is ``exchanges``, ``ranks`` has process and rank. The i-th send from a rank to another in a
     group is the i-th receive there; if the recordings do not begin with the same message, the counts are
-    shifted as those of collectives are. A rank with several processes is left out.
+    shifted as the counts of collectives are. A rank with several processes is left out.
     """
     placed_ranks = ranks.drop_nulls("rank").select("process", pl.col("rank").cast(pl.Int64))
     placed_ranks = placed_ranks.unique().filter(pl.len().over("rank") == 1)
@@ -113,8 +113,8 @@ class Placed:
     how: dict[str, str]
 
     def by(self, name: str) -> Offset | None:
-        """Return the offset by which times of the machine ``name`` are moved; an offset smaller than its
-        error is 0."""
+        """Return the offset by which times of the machine ``name`` are moved; 0 if the offset is smaller
+        than its error."""
         offset = self.at[name]
         if (
             offset is None

@@ -59,7 +59,8 @@ SCHEMA: Final = {
 #: Upper limits for the bytes of a collective and the ranks of a group; sums of thousands of such values fit
 #: in 64 bits.
 _MOST_BYTES, _MOST_RANKS = 1 << 44, 1 << 24
-#: Kineto's fields that identify a collective: its number in its group, and its id among all.
+#: Kineto's fields: whether a collective completed; then those that identify it: its number in its group, and
+#: its id among all.
 _COMPLETED: Final = r'"completed": ?(true|false)\b'
 _SEQ, _COMMS = r'"collective_seq": ?"?([0-9]{1,18})\b', r'"comms_id": ?"?([0-9]{1,20})\b'
 
@@ -67,9 +68,9 @@ _SEQ, _COMMS = r'"collective_seq": ?"?([0-9]{1,18})\b', r'"comms_id": ?"?([0-9]{
 def exchanges(attribution: Attribution) -> pl.DataFrame:
     """Return one row per collective and process, by process and time (SCHEMA; times in ns).
 
-    ``called``: time of the program's call. ``start`` to ``end``: while it ran there, including the wait for
-    the other ranks; null if only the call was recorded. ``bytes``: the larger of input and output.
-    ``reduction``: ``sum``, ``max`` …; null if not recorded. ``members``: the group's ranks, as
+    ``called``: time of the program's call. ``start`` to ``end``: the time in which it ran in this process,
+    including the wait for the other ranks; null if only the call was recorded. ``bytes``: the larger of input
+    and output. ``reduction``: ``sum``, ``max`` …; null if not recorded. ``members``: the group's ranks, as
     ``group_specs.format_ranks`` writes them. ``op``: the row of ``ranges`` that called it. ``seq``: its
     number in its group; ``comms``: its id among all collectives; both null if not recorded. ``peer``: of a
     send or receive, the rank at its other end; null if not recorded, and of all other kinds.
@@ -134,7 +135,7 @@ def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.coalesce("members", "ranks"), pl.col("size").fill_null(pl.col("of")))
         .with_columns(
             pl.col(name).fill_null(pl.col(name).drop_nulls().first().over("process", "group"))
-            for name in ("members", "size")  # not every record of a group has them
+            for name in ("members", "size")  # not every record of a group has these fields
         )
         .with_columns(pl.coalesce("peer", _peer_of("members", "place")))
         .select(*SCHEMA)
@@ -183,7 +184,8 @@ def _peer_of(members: str, rank_column: str) -> pl.Expr:
 def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     """Return whether each kernel is a collective's, or of a transfer between two ranks.
 
-    Its name says so, or a collective's op, or an op inside one, launched it (``core.communication``).
+    The kernel's name shows it, or the kernel was launched by a collective's op or an op inside one
+    (``core.communication``).
     """
     named = kinds.communicates(attribution.trace["kernels"]["name"])
     meaning = attribution.meaning
@@ -320,7 +322,7 @@ def _peer(call: OpCall, kind: str) -> tuple[int | None, int | None]:
     """Return the rank at the other end of a message, as a global rank (Kineto) and as a rank in its group
     (PyTorch, NCCL); each is None if not recorded in that form."""
     if "+" in call.name or kind == "send_recv":
-        return None, None  # NCCL's groups of messages have several
+        return None, None  # NCCL's groups of messages have several peers
     peer = _rank(call.param("peer" if kind == "send" else "source"))
     if call.param("communicator") is not None:
         return None, _rank(call.param("peer"))

@@ -94,8 +94,8 @@ def _by_groups(
 ) -> tuple[Ints, Ints]:
     """Return the hosts that share a group with a host of ``frontier``, each with its parent.
 
-    The parent is chosen in the group in which the host has most collectives: the host of ``frontier`` with
-    most collectives there; of equal ones, the lowest.
+    The parent is chosen in the group in which the host has most collectives. It is the host of ``frontier``
+    with most collectives in this group; of equal ones, the lowest.
     """
     from_here = frontier[host]
     rows = np.flatnonzero(from_here)

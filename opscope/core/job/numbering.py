@@ -233,8 +233,8 @@ class _Others:
 
     A rank's distance from ``first`` under a shift is its distance without a shift less the time between two
     collectives of ``first``. So if its distances without a shift are even, and the times between collectives
-    are not, no shift can be better, and none need be tried. This is exact, and reduces the work to one median
-    per rank instead of 513.
+    are uneven, no shift can be better, and no shift need be tried. This is exact, and reduces the work to one
+    median per rank instead of 513.
     """
 
     def __init__(self, tokens: Ints, end: NDArray[np.float64], same_clock: bool) -> None:
@@ -286,7 +286,8 @@ class _Others:
         spread = float(np.median(np.abs(apart if self._same_clock else off)))
         width, window = self._widths()
         low, high = np.maximum(0, possible), np.minimum(len(self._tokens), len(tokens) + possible)
-        # entries near each other under this shift: all but the far ones and those without a partner
+        # entries that are near each other under this shift: all but the far ones and the ones without a
+        # partner
         far = count - int(_NEAR * (count - 1)) - 1 + (len(tokens) - count)
         index = possible + _MOST_APART
         enough = (high - low + 1) // 2 - far >= window[index]

@@ -26,7 +26,7 @@ _CELLS: Final = 1 << 20
 #: Cutting planes reach a corner of the hull in each round; hulls of thousands of bounds have some tens of
 #: corners.
 _ROUNDS: Final = 64
-#: Limit (ns) for the line where there is no bound: nothing is known there.
+#: The limit (ns) for the line at points without a bound.
 _FAR: Final = 2.0**62
 
 
@@ -138,8 +138,8 @@ class _Batch:
         self.base = end[:, :1] - self.origin
         self.at = np.where(valid, their_end - self.origin, 0).astype(np.float64)
         self.apart = (end - their_end - self.base).astype(np.float64)
-        # below ``low`` they would have left before we entered; above ``high`` we would have left before they
-        # entered
+        # an offset below ``low`` would mean that they left before we entered, above ``high`` that we left
+        # before they entered
         self.low = np.where(below, (start - their_end - self.base).astype(np.float64), -_FAR)
         self.high = np.where(above, (end - their_start - self.base).astype(np.float64), _FAR)
         self.high_at = np.where(above, their_start - self.origin, 0).astype(np.float64)
@@ -282,7 +282,7 @@ def _median(values: _Floats, valid: _Bools) -> _Floats:
 
 
 def _drift(at: _Floats, apart: _Floats, ints: Ints) -> _Floats:
-    """Return the slope of each row of ``apart``, sorted by ``at``; 0 if it is not clearly beyond chance."""
+    """Return the slope of each row of ``apart``, sorted by ``at``; 0 if chance may explain it."""
     half = ints // 2
     early = np.arange(max(1, int(half.max())))
     valid = early < half[:, None]

@@ -25,7 +25,7 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
 
 
 def timed(table: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """Return ``exchanges`` as ``exchanged`` does."""
+    """Return what ``exchanged`` returns, from the table of ``exchanges``."""
     return whole(timed_in(one_piece(table), same_clock))
 
 

@@ -66,10 +66,11 @@ def fits(planned: Arg, actual: TensorSpec) -> bool:
 
 
 def _align(node: Node, actual: Sequence[TensorSpec]) -> dict[int, TensorSpec] | None:
-    """Return which input each tensor of the run is; None if no order-keeping choice fits.
+    """Return which input each tensor of the run is; None if no choice that keeps the order fits.
 
-    An input may be missing from the run if it is a weight, which kernels pack, or not known to be a
-    tensor. Where several choices fit, the later weights are missing: products pack their second operand.
+    An input may be missing from the run if it is a weight, which kernels pack, or not known to be a tensor.
+    If several choices fit, the later weights are taken to be missing, because products pack their second
+    operand.
     """
     planned = [_resolve(node.call.inputs, index) for index in range(len(node.inputs))]
     places = [index for index, name in enumerate(node.inputs) if name]

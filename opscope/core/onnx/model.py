@@ -74,7 +74,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Model:
-    """The nodes of a model, those of subgraphs after the node that holds them, functions' bodies last.
+    """The nodes of a model, a subgraph's nodes follow the node that contains it, functions' bodies come last.
 
     ``inputs``, ``outputs``: the main graph's tensors that are not initializers (None: rank not known).
     ``weights``: the initializers of all graphs by name. ``producer``: which tool made the model. ``saved``:
@@ -179,8 +179,8 @@ def _known_types(model: Model) -> Mapping[str, Arg]:
 def _complete(
     args: tuple[Arg, ...], names: tuple[str, ...], types: Mapping[str, Arg]
 ) -> tuple[Arg, ...]:
-    """Return ``args``, with unknown ones taken from the tensor of that name in the original model. ONNX
-    Runtime saves no types of intermediate tensors, and onnx does not know ONNX Runtime's own nodes."""
+    """Return ``args``, with unknown tensors taken from the original model, by name. ONNX Runtime saves no
+    types of intermediate tensors, and onnx does not know ONNX Runtime's own nodes."""
     return tuple(
         types.get(name) if arg is None and name else arg
         for arg, name in zip(args, names, strict=True)

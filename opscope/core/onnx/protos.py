@@ -161,7 +161,7 @@ def _drop_values(tensor: Any) -> None:
         return
     for name in _VALUES:
         tensor.ClearField(name)
-    # a tensor without values is valid only if it says that they are elsewhere
+    # a tensor without values is valid only if it says that its values are elsewhere
     tensor.data_location = _EXTERNAL
 
 

@@ -36,10 +36,10 @@ _DEFAULTS = "the trace does not record the parameters: their defaults are assume
 def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, str | None]:
     """Return the cost of a call and None, or None and the reason why the cost is not known.
 
-    ``forward`` is the call of the forward op that a backward op differentiates, where the trace links
-    them. It supplies sizes that the backward op lacks (for a weight gradient, the size of the weight). It is
-    the only source of the cost where the call is an autograd node, or has the name of a forward op but runs
-    in the backward pass. Never raises for a malformed call.
+    ``forward`` is the call of the forward op that a backward op differentiates, where the trace links them.
+    It supplies sizes that the backward op lacks (for a weight gradient, the size of the weight). If the call
+    is an autograd node, or has the name of a forward op but runs in the backward pass, ``forward`` is the
+    only source of the cost. Never raises for a malformed call.
     """
     if forward is not None and forward.truncated:
         forward = None

@@ -55,8 +55,8 @@ ARITHMETIC: Final = tuple(
 #: Matrix instructions by the first part of their opcode. If the name does not show the size, the FLOPs are
 #: unknown.
 _MATRIX: Final = re.compile(r"(?:UTC)?[HDIBQO]G?MMA\Z")
-#: The sizes (m, n, k) by which opcodes are named. Volta's HMMA.884 is left out: it does its work in two or
-#: four steps, each an instruction of its own.
+#: The sizes (m, n, k) by which opcodes are named. Volta's HMMA.884 is left out: one product consists of two
+#: or four such instructions.
 _SIZES: Final = {
     ("HMMA", "1688"): (16, 8, 8),
     ("HMMA", "16816"): (16, 8, 16),

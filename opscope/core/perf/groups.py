@@ -17,7 +17,7 @@ def by_group(
     even: bool = False,
     unused: bool = False,
 ) -> tuple[int, str]:
-    """Return the least number of operations per column, and a note where more are possible.
+    """Return the least number of operations per column, and a note if there may be more.
 
     ``even``: all groups have the same number of rows. ``unused``: any number of rows may be left out.
     """

@@ -131,7 +131,8 @@ def of_op(
 
 
 def of_op_by_name(op: str | None, family: str | None) -> str:
-    """If ``of_op`` is None for an op without kernels, return its kind by its name, else unknown."""
+    """If ``of_op`` is None for an op without kernels, return the kind that its name shows, else the kind
+    "unknown"."""
     return UNKNOWN if op is None or family in _RANGES else of_kernel(op)
 
 

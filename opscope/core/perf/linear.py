@@ -24,9 +24,9 @@ from .cached import LENGTHS, WINDOW
 
 #: Fewer rows than this are priced one by one.
 _FEWEST: Final = 64
-#: Number of rows, besides the first and the last, that are priced in both ways as a check.
+#: Number of rows, besides the first and the last, that are priced one by one, too, as a check.
 _CHECKED: Final = 16
-#: Figures beyond this are priced one by one, as their sums may not fit in 64 bits.
+#: Rows with larger figures are priced one by one, because their sums may not fit in 64 bits.
 _LARGEST: Final = 1 << 60
 _FIGURES: Final = (
     "matrix_flops",

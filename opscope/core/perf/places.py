@@ -27,7 +27,7 @@ ALIASES: Final = (
 
 
 class Places(NamedTuple):
-    """The modules of each op name: the module of its model, and the modules of models of its gradient."""
+    """For each op name: the module of its model, and the modules with models of its gradient."""
 
     models: Mapping[str, tuple[str, ...]]
     gradients: Mapping[str, tuple[str, ...]]

@@ -86,7 +86,8 @@ class CannotKnow(Exception):
 Model = Callable[[OpCall], Cost]
 #: Maps a backward op's call and the call of its forward op to a cost.
 GradModel = Callable[[OpCall, OpCall], Cost]
-#: Maps a forward op's call to the costs of (the gradients of its data inputs, those of its parameters).
+#: Maps a forward op's call to two costs: of the gradients of its data inputs, and of the gradients of its
+#: parameters.
 BackwardModel = Callable[[OpCall], "tuple[Cost, Cost]"]
 
 
@@ -94,9 +95,9 @@ BackwardModel = Callable[[OpCall], "tuple[Cost, Cost]"]
 class Entry:
     """One registered op: its family (``gemm``, ``conv`` …), its model, the source of the formula.
 
-    ``sparse``: the model is also valid for sparse tensors. Any other model assumes that a tensor stores
-    every element of its shape; sparse tensors go to ``stored.stored_cost`` instead. ``variants``: the
-    registered names of what distinguishes this op from the others of its model.
+    ``sparse``: the model is also valid for sparse tensors. Any other model assumes that a tensor stores every
+    element of its shape; sparse tensors go to ``stored.stored_cost`` instead. ``variants``: the names of the
+    variants by which this op differs from other ops with the same model.
     """
 
     name: str
@@ -378,7 +379,7 @@ def lookup(name: str) -> Entry | None:
         return lookup("aten::" + name)
     if name.startswith("nccl") and "+" in name:  # one kernel for several calls of an NCCL group
         return lookup(name.partition("+")[0])
-    # a library's collective (vllm::all_reduce) costs what its name says
+    # a library's collective (vllm::all_reduce) has the cost of a collective
     return _entry_named("record_param_comms") if communication.is_op(name) else None
 
 

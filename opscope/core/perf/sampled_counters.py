@@ -1,9 +1,9 @@
 """Divide hardware counters that were sampled on whole devices among the kernels that ran meanwhile.
 
 A sample covers all work on its device since the sample before. Its counts are divided among the kernels that
-ran in it, by their time in it; the rate of a kernel is the mean rate over its time. So two simultaneous
-kernels have equal rates, and equal counts if they took equally long: a sample cannot distinguish them. Copies
-get no share, and a rate covers the whole sample, including idle time.
+ran in it, by their time in it; the rate of a kernel is the mean rate of the device during its time. So two
+simultaneous kernels have equal rates, and equal counts if they took equally long, because a sample cannot
+distinguish them. Copies get no share, and a rate covers the whole sample, including idle time.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Shares:
 def begins(end: Ints) -> Ints:
     """Return the start of each sample, given the ends in order; UNKNOWN if that is not known.
 
-    A sample begins at the end of the one before. Samplers have a fixed interval, so if that end is more than
-    two medians away, samples were lost in between. Such a sample, and the first one, are taken to last the
-    median.
+    A sample begins at the end of the one before. Samplers have a fixed interval, so if the previous sample
+    ended more than two median intervals before, samples were lost in between. Such a sample, and the first
+    one, are taken to last the median.
     """
     steps = np.diff(end)
     if not (steps > 0).any():
@@ -199,8 +199,8 @@ def _share(
 def _counts(value: Floats, parts: _Parts) -> Floats:
     """Return each part's share of its sample's count.
 
-    The cumulative count is rounded to a multiple of the sample's last digit (of 1, if it is whole), so that
-    the differences are exact in any order of addition.
+    The cumulative count is rounded to a multiple of the last digit of the sample's value (of 1 for whole
+    numbers), so that the differences are exact in any order of addition.
     """
     digit = np.abs(np.spacing(value))
     digit = np.where((np.rint(value) == value) & (digit < 1), 1.0, digit)

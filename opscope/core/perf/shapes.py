@@ -217,10 +217,10 @@ def cost(
 ) -> Cost:
     """Build a Cost from counts (FLOP) and the parts read and written; a ``None`` part is an absent tensor.
 
-    ``matrix`` and ``masked`` count a multiply-add as 2; of complex numbers it is 8, four of each.
-    Results have no repeated elements, whatever the strides of the tensor after which they are modelled. If
-    ``reads`` or ``writes`` itself is ``None``, its bytes are not known and ``reason`` says why. Raises
-    CannotKnow for counts above 2^62.
+    ``matrix`` and ``masked`` count a multiply-add as 2; of complex numbers it is 8: four multiplications and
+    four additions. Results count as without repeated elements, even if they are described by a tensor with
+    strides that repeat elements. If ``reads`` or ``writes`` itself is ``None``, its bytes are not known and
+    ``reason`` says why. Raises CannotKnow for counts above 2^62.
     """
     if dtype in COMPLEX:
         matrix, masked = 4 * matrix, 4 * masked

@@ -45,7 +45,7 @@ def columns(
     forwards: Sequence[OpCall | None] | None = None,
     target: tensorcore.Target | None = None,
 ) -> pl.DataFrame:
-    """Return one row per call, in order; pass distinct calls and join the rows to their uses.
+    """Return one row per call, in order; pass each distinct call once, and join the rows to the calls' uses.
 
     ``forwards`` holds the forward op's call, or None, for each call; ``target``: the device of the calls, for
     ``tc_ready``. Unknown FLOPs are null with a ``reason``; bytes alone may be null, with a ``bytes_reason``.
@@ -118,7 +118,7 @@ def _rows(
 
 
 def _main_dtype(cost: Cost, call: OpCall) -> str | None:
-    """Return the dtype with the most FLOPs, or that of the first tensor if the op has no FLOPs."""
+    """Return the dtype with the most FLOPs, or, if the op has no FLOPs, the dtype of the first tensor."""
     if cost.by_dtype:
         return max(cost.by_dtype, key=lambda dtype: cost.by_dtype[dtype])
     first = next(iter(tensors(call)), None)

@@ -163,7 +163,7 @@ def _outermost(attribution: Attribution, python: Flags) -> Flags:
 
 def _names(attribution: Attribution, rows: Ints, around: _Around) -> tuple[Ints, Flags]:
     """Return a number per row, equal for ops of the same name inside Python calls of the same name, and
-    whether the call is a recurrent cell's."""
+    for each row whether the call is a recurrent cell's."""
     meaning = attribution.meaning
     distinct: dict[str, int] = {}
     number, cells = [], []
@@ -193,8 +193,8 @@ def _latest(
     given: tuple[Ints, Ints, Flags], others: tuple[Ints, Ints], wanted: tuple[Ints, Ints, Ints]
 ) -> Ints:
     """Return for each wanted (lane, number, before) the last forward kernel before it with that number.
-    ``given``: per kernel its lane, its number and whether it is a forward kernel. If no kernel has the number
-    as its own, one that has it as a further number (``others``: kernel, number) counts."""
+    ``given``: per kernel its lane, its number and whether it is a forward kernel. If no kernel has the
+    number as its own, a kernel counts that has it as a further number (``others``: kernel, number)."""
     lane, number, forward = given
     latest = np.full(len(wanted[0]), NONE, np.int64)
     main = np.flatnonzero(forward & (number >= 0))

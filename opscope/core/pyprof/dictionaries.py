@@ -1,7 +1,8 @@
 """PyProf's intermediate file (``net.dict``): a dictionary in Python's syntax for each kernel.
 
 The keys and their order are those that PyProf's ``parse`` writes. A backward kernel whose forward kernel is
-listed has no call, layer and trace of its own, as there: a reader finds them by the sequence number.
+listed has no call, layer and trace of its own (as in PyProf's file): a reader finds these by the sequence
+number.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from opscope.core.dialects.demangle import demangled
 _NOISE: Final = re.compile(
     r"(?:\bvoid |\bat::|\bcuda::|\bnative::|\(anonymous namespace\)::|<unnamed>::)"
 )
-#: Words by which PyProf distinguishes kernels of a linear layer's bias from its products.
+#: Words by which PyProf tells the kernels of a linear layer's bias from the kernels of its products.
 _ADDS: Final = re.compile(
     r"elementwise_kernel|reduce_kernel|kernelReduce|kernelPointwiseApply|2d_grouped_direct_kernel"
 )
@@ -21,7 +21,7 @@ _PRODUCT: Final = re.compile(r"gemm|gemv|dot_kernel|splitKreduce|reduce_1Block|c
 _NODE: Final = re.compile(r"(.*?)(?:Backward\w*|_backward(?:_\w+)?)?\Z", re.DOTALL)
 _IS_NODE: Final = re.compile(r"\w*Backward\d*\Z")
 _OVERLOAD: Final = re.compile(r"\.\w+\Z")
-#: PyProf's names of dtypes that differ from ours, and those in its dictionaries.
+#: PyProf's names of dtypes that differ from ours, and the names in PyProf's dictionaries.
 _SHORT: Final = {
     "f64": "fp64", "f32": "fp32", "f16": "fp16", "i64": "int64", "i32": "int32", "i16": "int16",
     "i8": "int8", "u8": "uint8",

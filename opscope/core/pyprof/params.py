@@ -93,8 +93,8 @@ def _pointwise(use: Use) -> str:
 
 
 def _linear(use: Use) -> str:
-    """M, N, K: outputs, rows, inputs; in the backward pass those of its two products, first for the data,
-    then for the weight."""
+    """M, N, K: outputs, rows, inputs; in the backward pass the M, N, K of its two products, first for the
+    data, then for the weight."""
     x, w = use.tensors[:2]
     m, k = w.shape
     rows: Dim | str = x.shape[0] if len(x.shape) == 2 else field(x.shape[:-1])

@@ -1,10 +1,10 @@
 """PyTorch's sequence numbers of kernels as PyProf gives them: ``seq``, ``altseq`` and ``sub``.
 
-A kernel is launched inside ranges with sequence numbers, one of which is its own. In the forward pass it is
-the first that is larger than the previous kernel's number, or equal to it; in the backward pass the smallest.
-The others are ``altseq``. 0 counts only if there is no other number. ``sub`` counts the kernels of one op:
-those with equal numbers and equal names in a row. PyProf takes the previous kernel of the whole file; here it
-is the previous one of the launching thread, so that threads do not disturb each other.
+A kernel is launched inside ranges with sequence numbers, one of which is its own. In the forward pass its own
+number is the first one that is not less than the previous kernel's number; in the backward pass, the smallest
+one. The others are ``altseq``. 0 counts only if there is no other number. ``sub`` counts the kernels of one
+op: those with equal numbers and equal names in a row. PyProf takes the previous kernel of the whole file;
+here it is the previous one of the launching thread, so that threads do not disturb each other.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def current(numbers: Numbers, of: Ints, backward: NDArray[np.bool_], lane: Ints)
 
 
 def is_own(numbers: Numbers, of: Ints, number: Ints) -> NDArray[np.bool_]:
-    """Return whether each kernel's ``number`` is one of its own."""
+    """Return for each kernel whether ``number`` is among the numbers of its own ranges."""
     counts_of_kernels = numbers.counts[of]
     kernel = np.repeat(np.arange(len(of)), counts_of_kernels)
     values = numbers.values[_spans(numbers.first[of], counts_of_kernels)]

@@ -14,9 +14,9 @@ from .names import Cut, Parts, shortened
 #: the same lines everywhere.
 PIPED_WIDTH: Final = 160
 _GAP: Final = 2
-#: Columns of reasons, which say nothing if they are cut: their texts stand below the table then.
+#: Columns of reasons, which are useless if they are cut; their texts are then written below the table.
 _REASONS: Final = ("why", "reason")
-#: The most of them.
+#: The most reasons that are written below a table.
 _CUT: Final = 20
 
 

@@ -110,7 +110,8 @@ class Questions:
     def counter_roofline(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The measured roofline beside the model's, by op and inputs, with the differences.
 
-        Both sides are of the same calls. A side that is not known for all of them is null, with a reason.
+        Both sides are sums over the same calls. A side that is not known for all calls is null, with a
+        reason.
         """
 
     def counter_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -267,13 +268,15 @@ class Questions:
     def idle_steps(self, *, kernel_wait: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """Idle time of each device in each step, by what the next work waited for.
 
-        The step's time on the host is its busy and its idle time; a gap counts with its part inside the step.
+        Busy and idle time of the device add up to the step's time on the host; a gap counts with its part
+        inside the step.
         """
 
     def input_pipeline(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The stages of the input pipeline, as its framework told them: queues, then ops; empty if none did.
+        """The stages of the input pipeline, as its framework reported them: queues, then ops.
 
-        Each op's queue holds what it has made and the op above it has not taken.
+        The queue of an op has the elements that the op has made and the op above has not yet taken. The
+        table is empty if the framework reported nothing.
         """
 
     def input_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -349,7 +352,7 @@ class Questions:
     def light(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The time of all steps of a training, by phase; the phases exclude each other and add up exactly.
 
-        Quantiles are right within 1 %. Steps that were recorded in full besides are not in it.
+        Quantiles are right within 1 %. Steps that were also recorded in full are left out.
         """
 
     def light_cost(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -514,7 +517,7 @@ class Questions:
         """
 
     def range_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The user's ranges by device time; work counts for the innermost range that it ran in."""
+        """The user's ranges by device time; work counts for the innermost range in which it was launched."""
 
     def rank_loads(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The bytes that each rank sent and received in all-to-alls and messages: uneven where its experts
@@ -552,7 +555,7 @@ class Questions:
         """How many requests in a server's log met the limits, in all and per second."""
 
     def serving_graphs(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The graph that ran the steps of each batch size, and the part of them outside graphs."""
+        """The graph that ran the steps of each batch size, and the steps' part outside graphs."""
 
     def serving_host(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The host's activities between a server's engine steps, and how long the device waits for them."""
@@ -568,9 +571,10 @@ class Questions:
     ) -> pl.DataFrame:
         """Return the engine steps that ran while requests missed the limits.
 
-        For a late request: all steps between its arrival and its first token. For a slow one: the steps
-        from its first token to its end that exceed the limit per token: a decode step longer than the
-        limit, or a prefill between two decode steps, with all its time.
+        For a request whose first token was late: all steps between its arrival and its first token. For a
+        request whose later tokens were slow: the steps from its first token to its end that exceed the limit
+        per token: a decode step longer than the limit, or a prefill between two decode steps, with all its
+        time.
         """
 
     def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -601,7 +605,7 @@ class Questions:
         """The rank with most work in each step, and how far apart the ranks' work was."""
 
     def step_imbalance(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """How the work of each rank in a step compares with that of the others in the same step."""
+        """How the work of each rank in a step compares with the work of the others in the same step."""
 
     def step_phases(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The phases of each step, with the device time of the work launched in each.
@@ -627,9 +631,9 @@ class Questions:
         """The time of each step of each process: by activity, and by phase.
 
         The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
-        its kind in which nothing of an earlier column happened. A null part counts in the later ones:
-        ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they are
-        null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
+        its kind in which nothing of an earlier column happened. The time of a null part is in the later
+        parts: ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they
+        are null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
         """
 
     def stragglers(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -664,8 +668,8 @@ class Questions:
         """All of each process's wall time, from its start to its exit: the rows of a process add up to it.
 
         Time in an import or a compilation counts there, also within a step. Steps are divided by phase;
-        communication is where nothing else ran, in light mode the collectives that the program calls itself.
-        Not known: null, with the reason.
+        communication is the time in which nothing else ran; in light mode, the time of collectives that the
+        program calls itself. Not known: null, with the reason.
         """
 
     def what_if(

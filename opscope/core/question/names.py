@@ -139,7 +139,7 @@ def _without(
 ) -> str:
     """Join the words that fit in ``room`` characters, with an ellipsis for each gap."""
     last = len(words) - 1
-    # a name's first word, after its namespaces, says what it is; in a path the last word does
+    # the first word of a name (after its namespaces) says most; in a path, the last word does
     head = last if cut == "start" else next((n for n in range(last) if words[n][-2:] != "::"), 0)
     sooner = 1 if cut == "start" else -1
     order = sorted(

@@ -141,7 +141,7 @@ def count(
 
 
 def choice(meaning: str, choices: Collection[str], *, several: bool = False) -> Parameter:
-    """One of ``choices``; an unknown one is refused with the nearest."""
+    """One of ``choices``; an unknown value is refused, and the error names the nearest one."""
 
     def read(given: object) -> str:
         if given not in choices:

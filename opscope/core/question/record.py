@@ -32,7 +32,7 @@ CATEGORIES: Final = "categories"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the answer of a merged job may need in addition to its own sums."""
+    """Data that the answer of a merged job may need in addition to the sums of its question."""
 
     #: Whether the CPU is the device that the job ran on.
     cpu_only: bool
@@ -112,7 +112,7 @@ class Report:
     asked: Mapping[str, Any] = field(default_factory=dict)
     #: Columns that the terminal shows, in this order, separated by spaces; if empty, all.
     shown: str = ""
-    #: How to show the columns whose unit alone does not define it.
+    #: How to show the columns for which the unit alone does not decide it.
     forms: Sequence[Column] = ()
     #: Function (of report, profile, view) that makes the terminal's table, if the rows of the frame alone are
     #: not enough.

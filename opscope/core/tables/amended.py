@@ -24,7 +24,7 @@ _STEPS: Final = "opscope.step"
 
 
 def amended(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ranges`` with steps named ``step 5`` and these marks applied and removed.
+    """Return ``ranges`` with steps named ``step 5`` and result marks of this kind applied and removed.
 
     Columns are those of the trace table; all but process, thread, start, end, domain and text may be
     absent.
@@ -62,7 +62,8 @@ def _number(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _exchange(texts: pl.Series, mine: pl.Series, others: pl.Series, ints: Ints) -> pl.Series:
-    """Return ``texts`` with those of ``mine`` replaced by ``others`` at ``ints``."""
+    """Return ``texts`` in which the texts of ``mine`` are replaced by those of ``others``, at the
+    positions ``ints``."""
     index = pl.Series(ints, dtype=pl.Int64).set(~mine, None)
     exchanged: pl.Series = texts.zip_with(~mine, others.gather(index).alias(texts.name))
     return exchanged

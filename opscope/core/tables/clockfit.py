@@ -143,17 +143,18 @@ _NEAREST: Final = 2048
 #: best.
 _TRIED: Final = 128
 _WORTH: Final = 0.5
-#: Readings, evenly spread over all, that help to judge a line, besides those of the groups that proposed it.
+#: How many readings, evenly spread over all, help to judge a line, besides the readings of the groups that
+#: gave the line.
 _JUDGES: Final = 256
-#: A rival assignment differs from the best in over the share _OTHER of its matches, and matches at least the
-#: share _AS_GOOD as many.
+#: A rival assignment differs from the best in over the share _OTHER of its matches, and has at least the
+#: share _AS_GOOD of its number of matches.
 _OTHER: Final = 0.25
 _AS_GOOD: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """What to add to their times (``by``) at our time ``at``; it may be off by ``margin``. All ns."""
+    """The amount to add to their times (``by``) at our time ``at``; it may be wrong by ``margin``. All ns."""
 
     at: int
     by: int
@@ -164,9 +165,9 @@ def match(before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: 
     """Return for each reading the index of its call, -1 for none; None if the assignment is not clear.
 
     ``before`` and ``start`` are sorted. ``guess`` is roughly what to add to their times (from the two Unix
-    clocks), right to within ``reach`` (ns). The search is for the shift, which drift may change over time,
-    under which most readings have exactly one call inside their bracket. If another assignment does about
-    as well, as happens with readings at an even pace, nothing shows which is right.
+    clocks), right to within ``reach`` (ns). It looks for the shift (which may change over time by drift) with
+    which most readings have exactly one call inside their bracket. If another assignment does about as well,
+    as happens with readings at an even pace, nothing shows which is right.
     """
     if not len(before) or not len(start):
         return None
@@ -208,7 +209,7 @@ def _groups(before: Ints) -> list[Ints]:
 
 
 def _judges(count: int, ints: Ints, two: Ints) -> Ints:
-    """Return the readings that judge a line: those of both groups, and a sample of all others."""
+    """Return the readings by which a line is judged: those of both groups, and a sample of all others."""
     evenly = np.linspace(0, count - 1, min(count, _JUDGES)).astype(np.int64)
     return np.unique(np.concatenate((ints, two, evenly)))
 

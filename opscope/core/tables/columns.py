@@ -21,11 +21,12 @@ from .pool import Pool
 #: Rows handled at a time where all at once would take too much memory.
 PIECE: Final = 250_000
 _FEW: Final = 32
-#: The memory of mapped columns is given back after this many pieces.
+#: After this many pieces, the memory of mapped columns is released.
 _KEPT: Final = 4
 #: Threads that work on pieces or columns; each needs memory for its own.
 _AHEAD: Final = 2
-#: Rows of a piece that a thread works on: 50 to 100 bytes each meanwhile, and up to four pieces at a time.
+#: Rows of a piece that a thread works on. Each row takes 50 to 100 bytes meanwhile, and up to four pieces
+#: exist at a time.
 _PART: Final = 500_000
 T = TypeVar("T")
 
@@ -73,9 +74,11 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def ahead(work: Callable[[slice], T], count: int) -> Iterator[tuple[slice, T]]:
-    """Yield each piece of ``count`` rows and its ``work``, in order; threads work ahead of the caller.
+    """Yield each piece of ``count`` rows and the result of ``work`` for it, in order; threads work ahead of
+    the caller.
 
-    NumPy and Polars release the GIL. At most two pieces are in work or waiting for the caller.
+    They run in parallel, because NumPy and Polars release the GIL. At most two pieces are being computed or
+    wait for the caller.
     """
     parts = list(pieces(count, _PART))
     if len(parts) < 2:
@@ -106,7 +109,8 @@ def hand_back() -> None:
 
 
 def grouped(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield each distinct key and its places in order. A few keys are found by scanning, many by sorting."""
+    """Yield each distinct key and its places, in order of keys. (Few distinct keys are found by scanning,
+    many by sorting.)"""
     distinct = np.unique(keys)
     if len(distinct) <= _FEW:
         for key in distinct.tolist():
@@ -187,15 +191,15 @@ def compact(
 ) -> tuple[NDArray[np.int32], list[str | None]]:
     """Return a Categorical column as numbers 0, 1, 2 … and the text of each number (null has one too).
 
-    ``values``: distinct values, all of the column's among them, if the caller has them already and wants
-    their numbering.
+    ``values``: distinct values, if the caller has them already and wants them numbered; all of the column's
+    values are among them.
     """
     distinct = distinct_values(column) if values is None else values
     return numbers_of(distinct)(column), distinct.cast(pl.String).to_list()
 
 
 def numbers_of(distinct: pl.Series) -> Callable[[pl.Series], NDArray[np.int32]]:
-    """Return a function from a Categorical column, or a part of it, to the places of its values in
+    """Return a function that maps a Categorical column, or a part of it, to the places of its values in
     ``distinct``, which has each value once."""
     physical = distinct.to_physical()
     top: Any = physical.max()
@@ -275,7 +279,7 @@ def pairs(
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
     low, least = int(left.min()), int(right.min())
     tall, wide = int(left.max()) - low + 1, int(right.max()) - least + 1
-    if tall * wide >= 1 << 62:  # numbers far apart: pair their places, which are few
+    if tall * wide >= 1 << 62:  # the numbers are far apart: pair their places, which are few
         unique_pairs = [np.unique(column, return_inverse=True) for column in (left, right)]
         values, indices = zip(*unique_pairs, strict=True)
         codes, other, number = pairs(*(left_code.reshape(-1) for left_code in indices))
@@ -316,7 +320,7 @@ def combinations(*columns: NDArray[Any]) -> tuple[int, NDArray[np.int32]]:
         key = shifted if key is None else key * wide + shifted
         size *= wide
     if key is None:
-        raise ValueError("combinations of no columns")
+        raise ValueError("no columns to combine")
     distinct, number = _number(key, size)
     return len(distinct), number
 
@@ -378,8 +382,8 @@ def known_sum(name: str) -> pl.Expr:
 
 
 def cost_sum(name: str, executed: pl.Expr | None = None) -> pl.Expr:
-    """Return the sum of a group's costs as ``known_sum`` does, but null if it is 0 and the cost of a row is
-    unknown: such a 0 would say that nothing was computed. ``executed``: the rows whose cost counts."""
+    """Return the sum of a group's costs as ``known_sum`` does, but null if it is 0 and the cost of a row
+    is unknown, because 0 would mean that nothing was computed. ``executed``: the rows whose cost counts."""
     column = pl.col(name)
     unknown = column.is_null() if executed is None else column.is_null() & executed
     is_told = column.is_not_null().any() & ((column.sum() != 0) | ~unknown.any())

@@ -105,7 +105,7 @@ def _is_wholly(table: pl.DataFrame, again: pl.Series) -> bool:
 
 
 def _again(table: pl.DataFrame, column: str) -> pl.Series | None:
-    """Return which rows equal an earlier one in all columns; None if none does.
+    """Return for each row whether it equals an earlier row in all columns; None if no row does.
 
     Only rows whose numbers have the same sum as another row are compared: the sums of three million ranges
     that begin in whole microseconds take 0.3 s, comparing all rows would take 3 s.
@@ -115,7 +115,7 @@ def _again(table: pl.DataFrame, column: str) -> pl.Series | None:
         return None
     steps = np.diff(times.to_numpy())
     rows = np.arange(len(table))
-    if (steps >= 0).all():  # equal rows have equal times, so they stand side by side
+    if (steps >= 0).all():  # equal rows have equal times, so they are adjacent
         same = np.concatenate(([False], steps == 0, [False]))
         rows = np.flatnonzero(same[1:] | same[:-1])
         table = table[rows]

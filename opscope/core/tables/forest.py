@@ -36,7 +36,8 @@ class Forest:
     def level(self) -> Ints:
         """How many ancestors each node has."""
         level = np.zeros(len(self), np.int64)
-        above = np.append(self.parent, self.parent.dtype.type(NONE))  # that of -1 is the last: -1
+        # the entry for -1 is the last one: -1
+        above = np.append(self.parent, self.parent.dtype.type(NONE))
         for part in pieces(len(self), _PART):
             here = self.parent[part]
             for _ in range(_CLIMBED):
@@ -110,8 +111,8 @@ class Forest:
     def inside_alike(
         self, code: NDArray[np.integer[Any]], rows: Ints | None = None
     ) -> NDArray[np.bool_]:
-        """Return whether a strict ancestor of each node (of ``rows`` if given) has the same ``code`` (a
-        number from 0)."""
+        """Return for each node (of ``rows`` if given) whether one of its ancestors has the same ``code``
+        (a number from 0)."""
         count = len(self) if rows is None else len(rows)
         is_alike = np.zeros(count, bool)
         for part in pieces(count, _PART):
@@ -143,7 +144,7 @@ class Forest:
         """``inside_alike`` for nests of any depth.
 
         Among the nodes of one code, in the order of ``place``, a node is inside another if the descendants of
-        an earlier one reach beyond it.
+        an earlier node extend past it.
         """
         is_alike = np.zeros(len(self), bool)
         if not len(self) or not (self.parent != NONE).any():

@@ -22,7 +22,8 @@ class Gathered:
         self._rows += len(part)
         if self._rows > MOST and len(self._parts) > 1:
             self._parts = [self.all()]
-            self._rows = len(self._parts[0]) // 2  # what cannot be added up is not tried each time
+            # rows that cannot be added up are not tried again each time
+            self._rows = len(self._parts[0]) // 2
 
     def all(self) -> pl.DataFrame:
         """Return the sums of all pieces, in the order in which the keys came."""

@@ -1,7 +1,7 @@
 """Decide which files belong to one job and to one process, from what they record about themselves.
 
 A file says who recorded it (host, process id, start, rank, world size), when (Unix time or a clock of its
-own), and by which events. The facts of two files may prove that they belong to one job, contradict it, or
+own), and which events it has. The facts of two files may prove that they belong to one job, contradict it, or
 leave it open. Processes are joined only on proof; files are refused only on a contradiction.
 """
 
@@ -26,7 +26,8 @@ from opscope.core.tables.trace import UNRELATED, Trace, concat, unite
 SESSION: Final = "session_start"
 #: The profilers that can record a process only once at a time.
 _ALONE: Final = ("kineto",)
-#: A compiler's logs of a process that another profiler recorded: they are not windows of it.
+#: Formats that are a compiler's logs of a process which a profiler of another format recorded: they are no
+#: further window of the recording.
 _LOGS: Final = {"torch_trace": "kineto"}
 #: Recordings of one job begin within this time (ns) of each other on Unix clocks.
 _NEAR: Final = 3600 * 10**9
@@ -231,16 +232,16 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
             for part, low, high in _windows(parts, first)
             for number in part
         ]
-        # sessions run beside each other
+        # sessions run at the same time
         if windows and SESSION not in parts[decision.same[0][0]].origin:
             trace = _window(trace, rows)
         names = ", ".join(
             sorted({os.path.basename(files[other].path) for _, other in decision.same})
         )
-        what = "its windows" if windows else "what it did"
+        what = "windows" if windows else "parts"
         trace.note(
             "info",
-            f"files of one process (by its id and rank) are {what}, not processes of their own: {names}",
+            f"files with the same process id and rank are read as {what} of one process: {names}",
             len(decision.same),
         )
     if unrelated:
@@ -284,8 +285,8 @@ def _sessions(
 ) -> list[Trace]:
     """Return the parts with the sessions of one process on one clock, each on threads of its own.
 
-    A session's times begin at 0. Its begin is known to a millisecond, so work that two sessions ran on one
-    thread in turn may seem to overlap by as much.
+    A session's times begin at 0. Its begin is known to a millisecond, so work that two sessions ran in turn
+    on one thread may seem to overlap by a millisecond.
     """
     moved = list(parts)
     for one, other in same:
@@ -310,7 +311,8 @@ def _copies(files: Sequence[Facts]) -> Conflict | None:
     for each in files:
         if each.events is None or each.events[0] < _FEW:
             continue
-        # no two ranks have equal times, but made ones: of one process it is one file, whatever its rank
+        # no two ranks have equal times, unless the times are made up: files of one process with equal times
+        # are one file, no matter which rank they state
         who = frozenset(one.rank if one.pid is None else (one.pid,) for one in each.members)
         other = seen.setdefault((each.events, who), each.path)
         if other is not each.path:

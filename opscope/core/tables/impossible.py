@@ -36,7 +36,7 @@ from .intervals import Ints
 from .other_unit import NOT_KNOWN, SAID, TOO_LONG_SAID, TOO_SHORT_SAID, note_units, short
 from .trace import Trace
 
-#: Key in the attrs of a kernel whose time is not known, only an upper bound of it.
+#: Key in the attrs of a kernel of whose time only an upper bound is known.
 CLIPPED: Final = '"clipped":true'
 #: More than the difference of one machine's clocks, and longer than any profiler waits (ns).
 FAR: Final = 3600 * 10**9
@@ -57,8 +57,8 @@ _FEW_OF_SEVERAL: Final = 10
 _DAY: Final = 24 * FAR
 #: Device work may end this long (ns), or ten times the length of the trace, after all else.
 _AFTER: Final = 10**9
-#: How many pieces of work inside another's time prove that the stream is in order; and how many others
-#: confirm it.
+#: The stream is taken to be in order if this many pieces of work lie inside another piece's time; and if this
+#: many others confirm it.
 _INSIDE, _OTHERS, _CLEAR = 2, 3, 5
 #: Largest share of a stream's work that may be wrong; beyond it, the stream is not in order.
 _WRONG: Final = 4
@@ -78,7 +78,7 @@ ONLY_RANGES: Final = "the file has ranges alone, and no ops"
 NO_TIME: Final = "left out: their times were not recorded"
 IMPOSSIBLE: Final = f"{NOT_KNOWN}|when they ran is not known|{NO_TIME}|clocks differ, so idle"
 #: If this share of a device's records, or of ops, has no time, results that rest on idle time are unknown; so
-#: they are if this share of the kernels' time may be too long.
+#: are they if this share of the kernels' time may be too long.
 _MATTERS, _LONG_MATTERS = 0.01, 0.1
 
 
@@ -235,7 +235,7 @@ def _without_crossing_at_zero(trace: Trace) -> Trace:
 
 def _without_launched_later(trace: Trace) -> Trace:
     """Leave out device work that began before all launches of its process and over a second before its own
-    launch; for time 0, any time before."""
+    launch; if the work began at time 0, any time before its launch is enough."""
     calls = (
         trace["calls"].select("process", "start", "correlation").filter(pl.col("correlation") > 0)
     )
@@ -312,7 +312,7 @@ def _far(
 class _Work:
     """Kernels and copies by stream and start. ``row``: rows of ``kernels`` first, then those of
     ``memops``; ``launch``: equal for the work of one CUDA graph's launch, which may run at the same time.
-    ``known``: whether its stream is known; other work may belong to several streams."""
+    ``known``: whether its stream is known; work of unknown streams may belong to several."""
 
     row: Ints
     lane: NDArray[np.integer[Any]]
@@ -393,8 +393,8 @@ def _by_stream(trace: Trace) -> _Work | None:
 
 
 def _launches(trace: Trace, work: _Work, begin: int, after: int) -> Ints:
-    """Return a launch number for each row: its own, or that of its CUDA graph; nodes of a graph without a
-    launch record share one number."""
+    """Return for each row the number of its own launch, or of the launch of its CUDA graph; nodes of a
+    graph without a launch record share one number."""
     rows = work.row[begin:after]
     kernels = len(trace["kernels"])
     found = np.empty(len(rows), np.int64)
@@ -414,7 +414,7 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
     after = np.searchsorted(start, end - _ROUNDED, side="left")
     long = np.flatnonzero(after - np.arange(len(start)) > 1)
     inside = np.zeros(len(start), np.int64)
-    # work of the same launch too, which a CUDA graph may run at the same time
+    # includes work of the same launch, which a CUDA graph may run at the same time
     with_own = inside.copy()
     like_it = inside.copy()  # kernels in a kernel, copies in a copy: clocks of both may differ
     is_copy = work.row >= len(trace["kernels"])
@@ -548,8 +548,9 @@ def _beyond(name: str, lasted: int, which: object) -> str:
 
 
 def _clip_outliving(trace: Trace) -> Trace:
-    """Clip ranges and calls that outlive the range of their thread in which they began, and are ten times as
-    long, at the begin of the thread's next range. User ranges are left alone, because they may overlap."""
+    """Clip ranges and calls that end after the range of their thread in which they began, and are ten times
+    as long as that range. They then end where the thread's next range begins. User ranges stay as they are,
+    because they may overlap."""
     changed = {}
     for name in ("ranges", "calls"):
         table = trace[name]

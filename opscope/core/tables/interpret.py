@@ -74,7 +74,7 @@ class Meaning:
 
 
 class ExtendedReadings:
-    """Collects readings to add to a meaning; their numbers continue those of its readings."""
+    """Collects readings to add to a meaning; they are numbered on from the meaning's own readings."""
 
     def __init__(self, meaning: Meaning) -> None:
         self._meaning = meaning

@@ -89,8 +89,9 @@ class Window:
 
 
 def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
-    """Yield the slices of ``apart``, with much longer slices split into parts: intervals open at a cut are
-    held for the parts that follow. So the interval around any interval is in its window."""
+    """Yield the slices of ``apart``; slices that are much longer are split into parts. Intervals that are
+    open at a cut are repeated in the parts that follow, so the interval around any interval is in its
+    window."""
     nothing = rows[:0]
     for some in apart(start, end, rows):
         if some.stop - some.start <= _LONG * _APART:
@@ -98,8 +99,8 @@ def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
             continue
         begin, open_rows = some.start, nothing
         while begin < some.stop:
-            # windows grow with the number of held intervals, so that these are not examined again for only a
-            # few rows
+            # windows grow with the number of intervals that are repeated, so that these are not examined
+            # again for only a few rows
             cut = _next_start(start, rows, begin + max(_APART, 2 * len(open_rows)), some.stop)
             until = int(start[rows[cut]]) if cut < some.stop else None
             yield Window(open_rows, slice(begin, cut), until)
@@ -139,8 +140,8 @@ class Nest:
         """Return for each time (ns) the *row* of the latest-starting interval that contains it, or -1.
 
         Exact for every set of intervals, crossing ones included: no interval between an interval and its
-        ``parent`` ends later, so all that have ended by a time are skipped at once. O(log n) per query,
-        and as many passes as intervals nest.
+        ``parent`` ends later, so all intervals that have ended by a time are skipped at once. O(log n) per
+        query, and as many passes as intervals nest.
         """
         if not len(self.start):
             return np.full(len(time), NONE, np.int64)

@@ -84,13 +84,13 @@ def open_ranges(calls: pl.DataFrame, ranges: pl.DataFrame, rows: Ints) -> Ints:
 
 
 def distinct_numbers(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the distinct values in order, found piece by piece: sorting all would need their memory
-    again."""
+    """Return the distinct values in order, found piece by piece: sorting all values would double the
+    memory."""
     return _unite(np.unique(_change(values[part])) for part in pieces(len(values)))
 
 
 def _change(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the first row of each run of equal values: in most columns, runs are long."""
+    """Return the first row of each run of equal values. (In most columns, runs are long.)"""
     first = np.ones(len(values), bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
     return values[first]

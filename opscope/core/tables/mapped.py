@@ -47,7 +47,7 @@ def let_go() -> None:
 
 
 def is_mapped(values: NDArray[Any]) -> bool:
-    """Return whether an array is one of ``Mapped``, or a view of it."""
+    """Return whether an array belongs to a ``Mapped``, or is a view of such an array."""
     with _changing:
         spans = [(address, len(region)) for region, address in _maps.items()]
     return any(address <= values.ctypes.data < address + size for address, size in spans)

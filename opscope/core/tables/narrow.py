@@ -42,7 +42,7 @@ class Narrow:
         if self._schema is None:
             self._schema = frame.schema
         elif frame.schema != self._schema:
-            raise ValueError(f"other columns: {frame.schema}, {self._schema}")
+            raise ValueError(f"the columns differ: {frame.schema}, {self._schema}")
         self._parts.append(_narrowed(frame))
         self._rows += len(frame)
 

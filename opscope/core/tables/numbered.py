@@ -20,7 +20,8 @@ _IN_A_ROW: Final = 64
 
 
 def missing_numbers(numbers: pl.Series, first: int) -> int | None:
-    """Return how many numbers from ``first`` to the largest are missing; None if it proves nothing."""
+    """Return how many numbers from ``first`` to the largest are missing; None if the numbers prove
+    nothing."""
     present = np.unique(numbers.drop_nulls().to_numpy())
     if len(present) < max(_FEWEST, len(numbers) // 2) or present[0] < first:
         return None

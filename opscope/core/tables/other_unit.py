@@ -1,9 +1,9 @@
 """Note tables whose times are in another unit, or were never measured: all of the table is wrong, so
 nothing is clipped or left out.
 
-A kernel without a duration took an unknown time. Where most take less than 100 ns, or last until four
-others of their stream have begun, durations are in another unit. So they are where ranges or calls of a
-thread cross, because what a thread does nests.
+A kernel without a duration took an unknown time. If most kernels take less than 100 ns, or last until four
+others of their stream have begun, durations are in another unit. The same is so if ranges or calls of a
+thread cross, because a thread's ranges nest.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _ROUNDED: Final = 2_000
 _BARE, _ROUNDED_OFF = 0.01, 0.5
 #: From this many kernels of one stream with equal begin on, it is not chance.
 _FEWEST: Final = 3
-#: Most kernels, and most launches (1,430 in 40 real traces), take at least this long (ns); and the number
-#: of them that suffices to judge it.
+#: Most kernels, and most launches (1,430 in 40 real traces), take at least this long (ns); and so many are
+#: enough to judge.
 _SHORTEST, _MANY = 100, 20
-#: No more than one in 400 ranges and no call of 100 real traces ends within the next of its thread; of
-#: durations a thousand times too long 7 to 59 % do.
+#: In 100 real traces at most one in 400 ranges, and no call, ends within the next one of its thread; if
+#: durations are a thousand times too long, 7 to 59 % do.
 _CROSSING: Final = 0.05
-#: No kernel of 30 real traces of three vendors lasts until so many others of its stream have begun; of
-#: durations a thousand times too long 73 % do at least.
+#: No kernel of 30 real traces of three vendors lasts until so many others of its stream have begun; if
+#: durations are a thousand times too long, at least 73 % do.
 _OTHERS_BEGUN: Final = 4
 _NAME: Final = 60
 #: How the notes on impossible times begin, including those of readers and of linking (``early_kernels``).
@@ -45,7 +45,7 @@ AT_ONCE_SAID: Final = "begin at one and the same time"
 TOO_SHORT_SAID: Final = "take less than 100 ns, most of them"
 TOO_LONG_SAID: Final = "last until four others of their stream have begun, most of them"
 CROSSING_SAID: Final = "end within the next of their thread"
-#: Of ranges, where identifiers say what ran in them.
+#: What notes say of ranges, if identifiers tell what ran in these.
 APART_SAID: Final = (
     "lie at other times than what ran in them: times are in two units or of two clocks, so"
 )
@@ -96,8 +96,8 @@ def _is_short(table: pl.DataFrame) -> bool:
 
 
 def _note_host(trace: Trace) -> None:
-    """Note ranges and calls that end within the next of their thread although what a thread does nests, and
-    launches shorter than any is."""
+    """Note ranges and calls that end within the next one of their thread, although a thread's ranges nest;
+    and launches that are shorter than any real launch."""
     calls = trace["calls"]
     if _is_short(calls.select("start", "end").filter(pl.Series(matching(calls["name"], LAUNCH)))):
         text = f"calls {TOO_SHORT_SAID}: durations may be in another unit, so {NOT_KNOWN}"
@@ -105,7 +105,7 @@ def _note_host(trace: Trace) -> None:
     for name in ("ranges", "calls"):
         table = trace[name]
         of_thread = table["thread"].is_not_null()  # calls of several threads may cross
-        if name == "ranges":  # the user's may overlap
+        if name == "ranges":  # the user's ranges may overlap
             of_thread &= table["domain"].ne_missing("user") & (table["kind"] == "pushpop")
         chosen = of_thread.fill_null(False).to_numpy()
         count = _crossing(table, chosen)
@@ -115,7 +115,7 @@ def _note_host(trace: Trace) -> None:
 
 
 def _crossing(table: pl.DataFrame, chosen: NDArray[np.bool_]) -> int:
-    """Return how many of the ``chosen`` rows end within the next of their thread that outlasts them."""
+    """Return how many of the ``chosen`` rows end within the next row of their thread."""
     start, end = (table[name].to_numpy() for name in ("start", "end"))
     count = 0
     for _, rows in lanes(table).rows(chosen):

@@ -1,6 +1,6 @@
 """A pool of threads that runs work directly once Python is shutting down.
 
-A capture may last until the program ends. By then pools refuse work ("cannot schedule new futures after
+A capture may last until the program ends. By that time pools refuse work ("cannot schedule new futures after
 interpreter shutdown"), and from Python 3.12 on no thread can be started; the profile must still be written.
 """
 

@@ -202,7 +202,7 @@ def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
 def with_ranks(trace: Trace) -> Trace:
     """Return ``trace`` with null ``processes.rank`` and ``world_size`` filled from its process groups.
 
-    A launcher sets them in the environment, ``multiprocessing`` does not.
+    (A launcher sets both in the environment; ``multiprocessing`` does not.)
     """
     processes = trace["processes"]
     if not (processes["rank"].is_null() | processes["world_size"].is_null()).any():

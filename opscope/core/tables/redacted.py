@@ -1,4 +1,5 @@
-"""Make a trace safe to send: remove secrets from its texts and, on request, who recorded it and where."""
+"""Make a trace safe to send: remove secrets from its texts and, on request, the facts on who recorded it
+and where."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _whole(texts: pl.Series) -> pl.DataFrame:
 
 
 def _merge(chosen: pl.Series, first: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of ``first`` in the ``chosen`` places and those of ``others`` in the remaining
+    """Return the rows of ``first`` in the ``chosen`` places and the rows of ``others`` in the remaining
     places."""
     mine = chosen.to_numpy()
     index = np.where(mine, np.cumsum(mine) - 1, len(first) + np.cumsum(~mine) - 1)
@@ -118,8 +118,8 @@ def _without_inputs(tails: pl.Series) -> pl.Series:
 
 
 def _join(head: pl.Series, tail: pl.Series) -> pl.Series:
-    """Return head and tail joined with what ``strip`` leaves of the numbers between them; each pair is
-    made once."""
+    """Return head and tail, joined by the part that ``strip`` leaves of the numbers between them; each
+    distinct pair is joined once."""
     columns = [column.cast(pl.String).cast(pl.Categorical) for column in (head, tail)]
     number, (before, behind) = combined(columns)
     texts = pl.select(pl.concat_str(before, pl.lit(torch_nvtx.STRIPPED), behind).alias("text"))

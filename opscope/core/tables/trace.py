@@ -36,8 +36,8 @@ UNRELATED: Final = "unrelated"
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
 _RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}
 #: CUPTI numbers CUDA graphs and their nodes from 1 and writes 0 for work that no CUDA graph launched. Since
-#: 2026, Kineto writes that 0 for every kernel, copy and set; taken for a node, it would make each of them
-#: lose its op.
+#: 2026, Kineto writes that 0 for every kernel, copy and set; if 0 were taken for a node's number, each of
+#: these would lose its op.
 _ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": ("graph", "graph_node"),
     "memops": ("graph_node",),
@@ -97,7 +97,8 @@ class Trace:
 
     ``present``: the names of the tables that the source records at all. An empty table in it means that
     nothing happened; a table not in it was not recorded. ``origin``: where the trace comes from (keys:
-    format, tool, version, paths). ``apart``: columns of tables, by both names, that are kept beside them.
+    format, tool, version, paths). ``apart``: columns that are kept outside the tables, by the names of table
+    and column.
     """
 
     tables: dict[str, pl.DataFrame]

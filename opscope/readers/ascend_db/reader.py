@@ -2,9 +2,9 @@
 
 The layout is that of torch_npu 2.14 (``TableColumnsManager`` in
 ``torch_npu/profiler/analysis/prof_common_func/_constant.py``) and of CANN 8.5 ("Data in
-ascend_pytorch_profiler_{Rank_ID}.db"). Names are numbers of ``STRING_IDS``, times Unix ns; torch_npu writes
-those of ``PYTORCH_API`` as texts. A kernel is launched by another thread than its op's: that of the task
-queue, whose two ends (``Enqueue``, ``Dequeue``) share a connection.
+ascend_pytorch_profiler_{Rank_ID}.db"). Names are numbers of ``STRING_IDS``, times Unix ns; in
+``PYTORCH_API``, torch_npu writes times as texts. A kernel is launched by another thread than the thread of
+its op: by the task queue's, and the queue's two ends (``Enqueue``, ``Dequeue``) share a connection.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class _Read:
         )  # fmt: skip
 
     def _connections(self) -> pl.DataFrame:
-        """The first connection of each number of ``PYTORCH_API``: a queue's two ends have the same one."""
+        """The first connection of each number of ``PYTORCH_API``: the two ends of a queue have the same
+        connection."""
         rows = self._rows("CONNECTION_IDS", {"id": "int", "connectionId": "int"}).drop_nulls()
         return rows.unique("id", keep="first").rename({"connectionId": "queue"})
 
@@ -163,7 +164,7 @@ class _Read:
         return joined.select(*_PLACE, "name", "correlation", grid)
 
     def _collectives(self, tasks: pl.DataFrame) -> pl.DataFrame:
-        """The collectives, each as long as Ascend says; its device and stream are those of its tasks."""
+        """The collectives, each as long as Ascend says; device and stream are taken from its tasks."""
         ops = self._rows(
             "COMMUNICATION_OP",
             {**_TIMES, "opName": "int", "connectionId": "int", "deviceId": "int"},
@@ -279,7 +280,7 @@ def _thread() -> pl.Expr:
 
 
 def _queue_of_launches(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
-    """Return for each connection of a launch within a ``Dequeue`` that of its ``Enqueue``."""
+    """Return for each connection of a launch within a ``Dequeue`` the connection of its ``Enqueue``."""
     taken = api.filter((pl.col("type") == _QUEUE) & pl.col("name").str.starts_with("Dequeue"))
     taken = taken.select("start", "globalTid", pl.col("end").alias("until"), "queue").drop_nulls()
     launches = cann.drop_nulls(["connectionId", "start"]).sort("start")

@@ -164,7 +164,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
 
 
 def _lacks(database: Database) -> str | None:
-    """Return which tables and columns the database lacks, whose values are therefore not known."""
+    """Return the names of the tables and columns that the database lacks; their values are not known."""
     wanted = {
         "read_only_ops": _OP,
         "read_only_op_instances": _INSTANCE,
@@ -206,7 +206,8 @@ def _number(frames: list[pl.DataFrame], column: str) -> list[int]:
 
 
 def _launch(database: Database, table: str, more: tuple[str, ...], group: int) -> pl.DataFrame:
-    """Read calls' work on the device, with new correlation ids, because DLProf dropped the original ones."""
+    """Read the work that calls launched on the device; give it new correlation ids, because DLProf dropped
+    the original ones."""
     wanted: dict[str, Kind] = {**_WHERE, **dict.fromkeys(more, "int")}
     frame = _rows(database, table, wanted)
     number = pl.int_range(pl.len(), dtype=pl.Int64)
@@ -261,8 +262,8 @@ def _calls(
         pl.col("api_stop").alias("end"),
         pl.col("correlation"),
     ]
-    # DLProf names the kernel and not the launch, except for a launch outside all ops, which is an op of its
-    # own
+    # DLProf gives the name of the kernel and not of the launch, except for a launch outside all ops, which is
+    # an op of its own
     launches = {number: words.get(op["op_type_id"]) for number, op in ops.items() if _is_call(op)}
     parts = [
         kernels.select(

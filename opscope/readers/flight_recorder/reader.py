@@ -2,7 +2,7 @@
 
 The layout is that of PyTorch's ``torch/csrc/distributed/c10d/FlightRecorder.hpp``, versions 2.0 to 2.10. A
 dump says when a rank entered a collective, and whether it completed, but not when it ran. PyTorch's watchdog
-sees its begin and its end later, after an unknown delay.
+sees the collective's begin and end only after an unknown delay.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _entries(dump: Any, path: Path) -> Sequence[Any]:
     if not isinstance(dump, dict) or not (
         "pg_config" in dump or isinstance(entries, (list, tuple))
     ):
-        raise BadInput(path, "no dump of PyTorch's flight recorder: it lacks its entries")
+        raise BadInput(path, "not a dump of PyTorch's flight recorder: it lacks its entries")
     entries = entries if isinstance(entries, (list, tuple)) else []
     if len(entries) > _MOST_ENTRIES:
         raise BadInput(path, f"more than {_MOST_ENTRIES:,} entries")
@@ -108,7 +108,7 @@ def _dump(path: Path) -> Any:
     try:
         return decode(b"".join(parts), dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(path, f"no dump of PyTorch's flight recorder: {error}") from error
+        raise BadInput(path, f"not a dump of PyTorch's flight recorder: {error}") from error
 
 
 def _origin(dump: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _groups(config: Any) -> dict[str, str]:
 
 
 def _row(entry: Any, groups: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the range of one call; None if it has no name or no time."""
+    """Return the range of one call; None if the entry has no name or no time."""
     if not isinstance(entry, dict):
         return None
     name, time = entry.get("profiling_name"), entry.get("time_created_ns")

@@ -308,7 +308,8 @@ _NO_SIZE: Final = (1 << 63) - 1
 
 
 def ints(values: Sequence[int | None], beyond: int | None = None) -> NDArray[np.int64]:
-    """Return an integer column with NONE for None, and ``beyond`` for values that 64 bits cannot hold."""
+    """Return an integer column with NONE for None, and the number ``beyond`` for values that 64 bits
+    cannot hold."""
     try:
         return np.fromiter(values, np.int64, len(values))
     except TypeError:  # some values are None, or all
@@ -355,7 +356,8 @@ def _call(events: Sequence[Event], args: list[Args]) -> list[str]:
 
 def _texts(columns: Columns, events: Sequence[Event], args: list[Args]) -> NDArray[np.int32]:
     """Return the code of each op's range text, which is formatted once per distinct op, shapes and values;
-    -1 for those with only a name: most of these are no ops, and a server has a name for each step."""
+    -1 for events that have only a name: most of these are no ops, and a server has a different name for
+    each step."""
     code_of_text, texts = columns._op_texts, columns.texts
     dims = [a.dims if a.dims is not ABSENT else a.dims_old for a in args]
     detailed = [
@@ -427,8 +429,8 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _other(columns: Columns, kind: str, rows: Block) -> None:
-    """Gather columns like those of kernels; ``on_device``: whether the arguments show that it ran on a
-    device."""
+    """Gather the same columns as for kernels; ``on_device``: whether the arguments show that the event ran
+    on a device."""
     _device(columns, "kernel", rows)
     data = columns["kernel"].blocks.pop()
     data["on_device"] = np.array(

@@ -32,9 +32,9 @@ def counters(
     The table has a row per (kernel, metric). The marks are rows for ``ranges`` (ids from ``first_id``) with
     the kernel's name as text; they have no duration, because the profiler replays kernels, so the times of a
     range are not those of its kernel. The profiler runs one kernel at a time, on whichever stream, and gives
-    no correlation id, so the n-th range is taken for the n-th launch. That is done only if there are as many
-    launches as ranges, all ranges are of one device (Kineto has a profiler a device, and no launch says which
-    device it is for) and no CUDA graph was launched; otherwise the values stay, without a launch.
+    no correlation id, so the n-th range is taken for the n-th launch. This needs as many launches as ranges,
+    ranges of a single device (Kineto has a profiler for each device, and a launch does not say its device),
+    and no launch of a CUDA graph; otherwise the values stay, without a launch.
     """
     rows = columns["metrics"]
     start = rows.column("start")

@@ -271,7 +271,7 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
     part = micros - below
     size = np.abs(micros)
     large = np.flatnonzero(size >= _EXACT_BELOW)
-    # A large whole time may have been written like that, or rounded from a fraction.
+    # A large time that is whole may be exact, or may have lost its fraction to rounding.
     if len(large) and (
         size.max() >= _LARGEST
         or (float in types and float in {type(values[at]) for at in large.tolist()})

@@ -58,8 +58,9 @@ class KinetoFile:
     """A file's events and the data beside them; ``meta`` is complete once ``blocks`` is exhausted.
 
     Other formats of events in one array are read by their own ``decode`` and ``mend``. If a file ends early,
-    the events before its end are read, and ``truncated`` says where it ends. ``unclosed``: an array alone
-    lacks its bracket, which the trace-event format allows. ``arrays``: how many arrays were read.
+    the events before its end are read, and ``truncated`` says where it ends. ``unclosed``: the file is only
+    an array, without its closing bracket, which the trace-event format allows. ``arrays``: how many arrays
+    were read.
     """
 
     path: Path
@@ -98,7 +99,7 @@ class KinetoFile:
                 cut = (self.gap or last_gap)(rest)
                 events = self._decode(rest[:cut]) if cut else None
                 if cut and events is None and self.mend is not repair:
-                    # in a name that the writer did not escape, quotes hide where events end
+                    # if the writer did not escape a name, its quotes hide where events end
                     events = self._decode(self.mend(rest[:cut]))
                     self.repaired += events is not None
                 if cut and events is None:  # cut inside an event, or beyond the array, or damaged
@@ -138,7 +139,7 @@ class KinetoFile:
             return b""
 
     def _end_early(self, head: bytes, rest: bytes) -> None:
-        """Note that the file ends before its array; ``rest``: the event in which it ends."""
+        """Note that the file ends before its array does; ``rest``: the event in which the file ends."""
         if rest:
             self.truncated = self.truncated or "truncated: the JSON ends inside an event"
         elif head:
@@ -168,7 +169,8 @@ class KinetoFile:
                 raise BadInput(self.path, f"a line is larger than {LARGEST >> 20} MB")
 
     def _head(self, source: Iterator[bytes], text: bytes) -> tuple[bytes | None, bytes]:
-        """Return the text before the events and the text after it; None for the first if lines are events."""
+        """Return the text before the events, and the text from the events on; the first is None if each
+        line is an event."""
         while True:
             more = self._more(source)
             text += more

@@ -124,11 +124,11 @@ class Launches:
 def owners(
     files: Processes, calls: Launches, correlation: Ints, lane: Ints, start: Ints
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the process of each device row: that of the call with its correlation id, else the main process.
-    Also return the rows whose id belongs to calls of several processes when nothing decides between them.
-    ``lane``: the rows' devices. A device belongs to a process if some ids on it belong to that process alone;
-    else if only that process has launches for all its work, each before the work began, and used them for
-    nothing else."""
+    """Return the process of each device row: the process of the call with the row's correlation id, else
+    the main process. Also return the rows whose id belongs to calls of several processes when nothing
+    decides between them. ``lane``: the rows' devices. A device belongs to a process if some ids on it
+    belong to that process alone; else if only that process has launches for all its work, each before the
+    work began, and used them for nothing else."""
     process_of_launch = np.full(len(correlation), files.main, np.int32)
     unknown = np.zeros(len(correlation), bool)
     processes = np.unique(calls.process)
@@ -207,7 +207,8 @@ def launches_by_flow(
     return linked["row"].to_numpy(), linked["correlation"].to_numpy()
 
 
-#: So many calls are compared with their ops; so many must lie elsewhere; times may be rounded to µs (ns).
+#: How many calls are compared with their ops; how many of them must lie outside; and the rounding of times
+#: (ns).
 _SAMPLE, _FEWEST, _ROUNDED = 1_000, 20, 2_000
 #: The calls that may launch each kind of work.
 _LAUNCHES: Final = {
@@ -241,9 +242,9 @@ def number_calls(columns: Columns) -> int:
 def launches_by_external(
     columns: Columns, kind: str, missing: NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
-    """Return the ``missing`` rows of ``kind`` that share their external id with a call, and the correlation
-    ids of these calls. The id is the op's: if an op has several launches, each gets one piece of work, in
-    order, and the last one gets the rest."""
+    """Return the ``missing`` rows of ``kind`` that share their external id with a call, and the
+    correlation ids of these calls. The external id is that of the op: if an op has several launches, each
+    gets one piece of work, in order, and the last one gets the rest."""
     rows, calls = columns[kind], columns["call"]
     wanted = missing & (rows.column("external") != NONE) if len(rows) else missing
     if not wanted.any() or not len(calls):
@@ -262,7 +263,7 @@ def launches_by_external(
         pl.col("external") != NONE,
         pl.col("correlation") != NONE,
     )
-    # if two processes use the same id, the file does not say which one it is
+    # if two processes use the same id, the file does not say which process it is
     launches = launches.filter(pl.col("pid").n_unique().over("external") == 1)
     launches = launches.sort("start", maintain_order=True).with_columns(
         turn.alias("turn"), pl.len().cast(pl.Int64).over("external").alias("many")
@@ -278,8 +279,8 @@ def launches_by_external(
 
 
 def calls_apart(columns: Columns) -> int:
-    """Return how many of a sample of calls began outside the op that their external id names, if most did; in
-    15 real traces none did. An id that is the call's own correlation id names no op."""
+    """Return how many of a sample of calls began outside the op that their external id names, if most did;
+    in 15 real traces none did. (An external id that equals the call's own correlation id names no op.)"""
     calls, ops = columns["call"], columns["op"]
     external = calls.column("external")
     rows = np.flatnonzero((external != NONE) & (external != calls.column("correlation")))

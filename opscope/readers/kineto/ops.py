@@ -132,7 +132,7 @@ def _call(
                 value = _SCALAR_TYPES.get(value, value)
             params.append((key, value))
         elif argument is not None and argument.name == "reduce" and not label:
-            # a text, whose value is not recorded; its presence selects the overload
+            # this is a text whose value is not recorded; that it exists selects the overload
             params.append(("reduce", "?"))
     while inputs and inputs[-1] is None:
         inputs.pop()

@@ -1,8 +1,8 @@
 """Treat events of unknown categories as kernels if they ran on a device.
 
 Kineto's categories for devices of Meta, Intel, Habana and others change (``mtia_ccp_events`` became
-``kernel`` in 2026), and other vendors' builds have their own. The process of a device's event is the device's
-number, not that of a host process.
+``kernel`` in 2026), and other vendors' builds have their own. The process id of a device's event is the
+number of the device, not of a host process.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _BACKWARD = re.compile(
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 #: Inductor's own annotation around a graph that it compiled, which is not a user range.
 _COMPILERS: Final = "## Call CompiledFxGraph"
-#: The ends of the names of what TorchDynamo does when it compiles: ``backend_compile``, once with each.
+#: How the names of TorchDynamo's steps of a compilation end: ``backend_compile`` occurs with each ending.
 _COMPILING: Final = re.compile(r"(.{1,200}?)(?: \(dynamo_timed\)\Z|_data: .{0,200}?compile_id=)")
 _DOMAINS: Final = ("kineto", "user", "python", "runtime")
 _CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer", "phase")
@@ -108,7 +108,8 @@ def _records(placed: Placed, attrs: pl.Series, name: NDArray[np.int32]) -> pl.Se
 def _meanings(
     kind: str, names: list[str], used: NDArray[np.int32], compiling: set[str]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """For each distinct name: its domain, its category, and its own number if it is the text (else -1)."""
+    """For each distinct name: its domain, its category, and the name's own number if the name is the text
+    of the range (else -1)."""
     domain = np.zeros(len(names), np.int32)
     category = np.full(len(names), -1, np.int32)
     text = np.full(len(names), -1, np.int32)

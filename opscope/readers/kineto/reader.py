@@ -1,8 +1,8 @@
 """Read Kineto's JSON traces: torch.profiler, 2021 to 2026, on NVIDIA and AMD GPUs.
 
 Times are integer ns: Unix time if the trace has its base, else as written. GPU rows belong to the process of
-the call with their correlation id. ``External id`` links only work without one: in most real files it is a
-copy of the correlation id.
+the call with their correlation id. ``External id`` links only work that has no correlation id: in most real
+files it is a copy of the correlation id.
 
 Ranges have three domains. ``kineto``: what the framework ran, as opscope's range text. ``user``:
 ``record_function`` blocks and steps. ``python``: Python frames, if the trace has stacks; ``nn.Module: X_0``
@@ -82,7 +82,7 @@ def read(path: str | PathLike[str]) -> Trace:
             return other_trace
         except BadInput:
             if not any(len(columns[kind]) for kind in (*HOST, *DEVICE)):
-                raise  # and nothing else is torch.profiler's
+                raise  # nor does the file have events of torch.profiler
     writer = columns.writer(file.meta.keys())
     complaint = foreign.of_events(writer)
     if complaint:
@@ -286,7 +286,7 @@ def _traced_gpu(columns: Columns) -> bool:
 
 
 def _has_idle_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
-    """Whether the machine has a GPU whose work was not recorded, unlike the CPU's."""
+    """Whether the machine has a GPU whose work was not recorded, although the CPU's was."""
     seen = bool(meta.get("deviceProperties")) or len(columns["call"]) > 0
     return seen and any(len(columns[kind]) for kind in HOST) and not _traced_gpu(columns)
 
@@ -318,7 +318,8 @@ def _note_threads(trace: Trace, columns: Columns) -> None:
         else:
             trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     if "kernels" in trace.tables and len(columns["op"]):
-        # most files have no such thread, so launches are looked for among the calls of such threads alone
+        # most files have no thread without ops, so launches are looked for only among the calls of such
+        # threads
         key, lane = ["process", "correlation"], ["process", "thread"]
         calls = trace["calls"].select(*lane, "correlation")
         without = (

@@ -21,7 +21,7 @@ _TIMELINE: Final = re.compile(rb"\s*\[\s*\[\s*-?[0-9]")
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the file is a pickle that begins as a snapshot does, or JSON that does as a timeline."""
+    """Whether the file is a pickle that begins like a snapshot, or JSON that begins like a timeline."""
     return _SNAPSHOT.match(head) is not None or _TIMELINE.match(head) is not None
 
 

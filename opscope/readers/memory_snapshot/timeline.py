@@ -40,7 +40,7 @@ def read(path: Path) -> Trace:
         is_summed = rest[:64].lstrip(b" \t\r\n,").startswith(b"[[")
         time, sizes, total = _sums(data) if is_summed else _changes(data)
     except (msgspec.DecodeError, OverflowError, ValueError, RecursionError) as error:
-        raise BadInput(path, f"no memory timeline of torch.profiler: {error}") from error
+        raise BadInput(path, f"not a memory timeline of torch.profiler: {error}") from error
     if not len(time):
         raise BadInput(path, "a memory timeline of torch.profiler without any change")
     changed = np.diff(total, prepend=0)
@@ -86,7 +86,7 @@ def _sums(data: bytes) -> tuple[Any, Any, Any]:
     times, sizes = msgspec.json.decode(data, type=tuple[list[int], list[list[int]]])
     width = len(_CATEGORIES) + 1
     if len(times) != len(sizes) or any(len(row) != width for row in sizes):
-        raise ValueError("its times and its sizes do not go together")
+        raise ValueError("its times and sizes differ in number, or a row lacks a category")
     by_category = np.array(sizes, np.int64).reshape(-1, width)[:, 1:]
     time = _check(np.array(times, np.int64), _LAST_TIME // 1000) * 1000
     return time, _check(by_category, _LARGEST), by_category.sum(axis=1)

@@ -2,7 +2,7 @@
 
 ``FRAMEWORK`` (2.7 to 2.10 were run; the output folder itself in older versions) has, for each rank ``N``,
 
-* ``cpu_op_execute_timestamp_N.txt``: ``name;HostCpuOps;start,duration,thread …``, a line an operator. The
+* ``cpu_op_execute_timestamp_N.txt``: ``name;HostCpuOps;start,duration,thread …``, a line per operator. The
   start is in ns, of Unix time (the sources of 2023 take a steady clock), the duration in ms of six digits;
 * ``cpu_framework_N.txt``: ``kind;name;graph;input_1:[32, 1, 32, 32];…``, a line an execution, in their order.
   The name is the last part of the other file's; operators that PyNative mode runs without a graph have
@@ -71,10 +71,10 @@ _UNPAIRED: Final = (
 class Executions:
     """The executions of one rank's operators.
 
-    ``table``, by start: ``node`` (the full name), ``thread`` (MindSpore's number of it; 0 also for threads
-    that are none of its workers), ``start``, ``end`` (ns), ``inputs`` (text of the shapes, null if not
-    known). ``unix``: whether times are Unix times. ``totals``: node → (executions, ms) as MindSpore adds them
-    up.
+    ``table``, by start: ``node`` (the full name), ``thread`` (MindSpore's number of the thread; 0 for all
+    threads that are not MindSpore's workers), ``start``, ``end`` (ns), ``inputs`` (text of the shapes, null
+    if not known). ``unix``: whether times are Unix times. ``totals``: node → (executions, ms) as MindSpore
+    adds them up.
     """
 
     path: Path
@@ -254,7 +254,7 @@ def _times(path: Path) -> pl.DataFrame:
 def _is_unix(path: Path, table: pl.DataFrame) -> bool:
     unix = table["start"] >= UNIX
     if unix.any() and not unix.all():
-        raise BadInput(path, "times of two clocks")
+        raise BadInput(path, "its times are of two clocks")
     return bool(unix.any())
 
 

@@ -2,8 +2,8 @@
 
 MindSpore's profiler writes the sizes of an operator's inputs, and no dtypes. The call around it has tensors
 with both: an operator's inputs, or, around a gradient, the incoming gradient and the forward operator's
-tensors. An input with the sizes of some of these tensors is one of them, or a gradient of one with the same
-dtype. If all of them have one dtype, the input has it; else it stays unknown.
+tensors. An input with the sizes of some of these tensors is one of them, or a gradient, which has the dtype
+of its tensor. If all tensors of these sizes have one dtype, the input has it; else it stays unknown.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def completed(planned: Known, around: OpCall, more: Sequence[TensorSpec | None] 
     outputs, params = call.outputs, call.params
     if around.name.endswith(GRADIENT):
         place_of = _RESULT.get(op)
-        forward = around.inputs[1:]  # this follows from the gradient of its result
+        forward = around.inputs[1:]  # the next input has the sizes of the result's gradient
         if outputs is None and place_of is not None and place_of < len(forward):
             outputs = (forward[place_of],)
         if not params and _SAME_PARAMS.search(op):

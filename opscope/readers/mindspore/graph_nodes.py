@@ -231,8 +231,8 @@ class _Parts:
 
 
 class _Inserted:
-    """Finds the node that an inserted operator belongs to: MindSpore put it into a graph beside that node. It
-    is a cast of an input or output of the node; its dtypes are not recorded."""
+    """Finds the node that an inserted operator belongs to: MindSpore put the operator into the graph
+    beside this node. It is a cast of an input or output of the node; its dtypes are not recorded."""
 
     def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
         scopes = {name.rpartition("/")[0] for name in names if node_name(name).op in INSERTED}
@@ -297,8 +297,9 @@ def _from_graph(
 
 
 def with_sizes(planned: tuple[Arg, ...], recorded: tuple[Arg, ...]) -> tuple[Arg, ...] | None:
-    """Return the ``planned`` inputs with sizes that only the run has; None if the recorded sizes contradict.
-    A constant is an input in only one of them, so only inputs that both have are compared."""
+    """Return the ``planned`` inputs with sizes that only the run has; None if the recorded sizes
+    contradict the planned ones. A constant is an input in only one of the two, so only inputs that both
+    have are compared."""
     args: list[Arg] = []
     for index, plan in enumerate(planned):
         ran = recorded[index] if index < len(recorded) else None

@@ -27,7 +27,7 @@ RAN: Final = {
     "node": pl.String, "kind": pl.String, "core": pl.String, "inputs": pl.String, "outputs": pl.String,
     "grid": pl.String, "block": pl.String,
 }  # fmt: skip
-#: CANN's task types (``Task Type`` in its files) that control others and do no work.
+#: CANN's task types (``Task Type`` in its files) that control other tasks and compute nothing.
 _STEERS: Final = (
     r"(?i)^(?:EVENT_|NOTIFY_|CAPTURE_|STREAM_|LABEL_|MODEL_|PROFILER_|FFTS_PLUS$|WRITE[_ ]VALUE|CMO|DSA_|"
     r"PLACE[_ ]HOLDER|END_GRAPH|FLIP|MAINTENANCE|SET_STREAM|BARRIER|CONDITION|IPC_|NOP$|FUSION_ISSUE|RDMA_DB)"

@@ -1,6 +1,6 @@
 """Give the nodes of compiled graphs the numbers under which MindSpore's profiler recorded them.
 
-A graph numbers the nodes of each path from 0 (``…/c1-Conv2d/Conv2D-op0``). Executed nodes are numbered
+A graph numbers the nodes of each path from 0 (``…/c1-Conv2d/Conv2D-op0``). In the profile, the numbers run
 through the whole process: the second graph with nodes of this path continues where the first ended. Each
 graph's numbers have no gap and follow the order of its nodes, including nodes that do not run (measured with
 2.7 and 2.10). So runs with common names belong to one graph, the one whose paths and numbers of nodes fit
@@ -126,10 +126,10 @@ def _fitting(
 
 
 def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]) -> dict[str, int]:
-    """Return for each path how much the executed numbers differ from the graph's. If not all nodes of a path
-    ran, the first or the last ones may be missing. If all other paths had the same number of such graphs
-    before them, this path had too. ``last``: the last executed number of each path in any graph.
-    """
+    """Return for each path how much the executed numbers differ from the graph's. If not all nodes of a
+    path ran, the first or the last ones may be missing. Then, if the same number of such graphs came first
+    for all other paths, so it did for this path. ``last``: the last executed number of each path in any
+    graph."""
     both = {path: (facts, graph[path]) for path, facts in ran.items() if path in graph}
     shift_of_path = {
         path: facts.first - of.first for path, (facts, of) in both.items() if facts.many == of.many

@@ -106,7 +106,7 @@ def _file(path: Path) -> Trace:
     head = next(read_blocks(path), b"")[:4096]
     kind = kind_of(head, path.name)
     if kind is None and is_json(head):
-        kind = "timeline"  # if the first bytes do not show it, another part does
+        kind = "timeline"  # if the first bytes do not show the kind, another part does
     if kind in (None, "without", "dataset"):
         problem = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
@@ -136,9 +136,9 @@ def _folder(path: Path) -> Trace:
     of_dataset = [file for file in files if file.kind == "dataset"]
     single = [file for file in files if file.kind in _USED] or of_dataset
     databases = databases_in(path)
-    # torch_npu's says which op launched what; its timeline does not
+    # the database of torch_npu says which op launched which kernel; its timeline does not
     if databases and (not single or databases[0].name.startswith("ascend_pytorch")):
-        from opscope.readers import ascend_db  # lazy: few folders have one
+        from opscope.readers import ascend_db  # lazy: few folders have a database
 
         return concat([ascend_db.read(database) for database in databases])
     if not single:
@@ -294,7 +294,7 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
             rank.notes.append(("warning", _OTHER_TOOL, 1))
     seen: set[tuple[int, int, int]] = set()
     for line in timelines:
-        # a step may be in its own file and in that of its iteration
+        # a step may be in its own file and in the file of its iteration
         rank.steps += [step for step in line.steps if step not in seen]
         seen.update(line.steps)
         rank.points |= line.points
@@ -312,9 +312,9 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
 
 
 def _offset(of: dict[str, list[Path]], lines: Sequence[Timeline], device: int) -> int | None:
-    """Return the time (ns) at which the times of ``ascend_timeline_display`` are 0, when the first op began;
-    None if no file has it. ``output_timeline_data`` has the time of each op, and ``aicpu_intermediate`` those
-    of ops on the AI CPU (``run_start``, us), which the timeline has too."""
+    """Return the time (ns) at which the times of ``ascend_timeline_display`` are 0, when the first op
+    began; None if no file has it. ``output_timeline_data`` has the time of each op, and
+    ``aicpu_intermediate`` those of ops on the AI CPU (``run_start``, us), which are also in the timeline."""
     ran = pl.concat([line.ran for line in lines]).drop_nulls(["node", "start"])
     for path in of["timestamps"]:
         timestamps = tables.timestamps(path, device).drop_nulls(["node", "start"])
@@ -355,7 +355,7 @@ def _compare(rank: _Rank, path: Path, device: int) -> None:
     """Note the ops in the table of totals that no task ran, unless it has other names or is damaged."""
     try:
         listed = totals.read(path, "aicore", device).ran["node"]
-    except BadInput as error:  # the tasks are whole
+    except BadInput as error:  # the tasks are complete
         rank.notes.append(("warning", f"{path.name} cannot be read: {error.what}", 1))
         return
     nodes_ran = pl.concat([ran["node"] for ran in rank.ran])

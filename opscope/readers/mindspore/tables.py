@@ -60,8 +60,8 @@ def text(path: Path) -> str:
 
 
 def lines_once(path: Path, notes: list[Note] | None = None) -> list[str]:
-    """Return the lines of a file in which no two are equal unless it was written twice; ``notes`` receives
-    how many are. Raises BadInput."""
+    """Return the distinct lines of a file in which equal lines mean that a line was written twice;
+    ``notes`` receives the number of repeated lines. Raises BadInput."""
     lines = [line.rstrip("\r") for line in text(path).split("\n")]
     again = len([*filter(str.strip, lines)]) - len([*filter(str.strip, {*lines})])
     if again and notes is not None:
@@ -71,7 +71,7 @@ def lines_once(path: Path, notes: list[Note] | None = None) -> list[str]:
 
 def csv_frame(path: Path, notes: list[Note] | None = None, totals: bool = False) -> pl.DataFrame:
     """Return a CSV file's columns as texts; names are stripped. ``notes`` receives what was left out.
-    ``totals``: each row is there once by rights. Raises BadInput."""
+    ``totals``: whether each row should occur only once. Raises BadInput."""
     data = "\n".join(lines_once(path, notes)) if totals else text(path)
     try:
         frame, uneven = csv_rows(data.encode())
@@ -105,8 +105,7 @@ def us(column: pl.Expr) -> pl.Expr:
 def kernel_details(
     path: Path, device: int, notes: list[Note] | None = None
 ) -> tuple[pl.DataFrame, list[tuple[int, int, int]]]:
-    """Return device work (``nodes.RAN``), and the span of each step's kernels. Raises BadInput. Raises
-    BadInput."""
+    """Return device work (``nodes.RAN``), and the span of each step's kernels. Raises BadInput."""
     frame = csv_frame(path, notes)
     frame = frame.rename(
         {old: new for old, new in _AS.items() if old in frame.columns and new not in frame.columns}
@@ -427,7 +426,8 @@ def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
 
 
 def _step_lines(path: Path, notes: list[Note] | None = None) -> list[list[str]]:
-    """Return the words of each line; of the older form all lines, as two of its three may be of one op."""
+    """Return the words of each line; in the older form return all lines, because two of its three may be
+    of the same op."""
     lines = [line.split() for line in text(path).split("\n") if line.strip()]
     if lines and "," not in lines[0][0]:
         return lines

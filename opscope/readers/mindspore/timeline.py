@@ -46,7 +46,7 @@ _RANKED: Final = re.compile(r"\s*(?:Rank\s*)?[0-9]*\Z")
 _STEP: Final = re.compile(
     r"(?:ProfilerStep#|Iteration |(?:Model ID: ?\d+ )?Iteration ID: ?)([0-9]{1,18})\Z"
 )
-#: Lanes of parts of these timelines, each alone in its file.
+#: Names of lanes of those timelines that have only one part in a file.
 _LANE: Final = re.compile(
     r"HCCL|Communication|Step Trace|Model ID:|Scope Layer|MindSpore|MSTX|msproftx|GPU Op"
 )
@@ -406,7 +406,7 @@ def _time(value: Any) -> str | float | None:
 def _task(
     event: _Event, args: _Args, threads: dict[tuple[int | str, int | str], str]
 ) -> dict[str, object]:
-    """Return a task of the device: an op if its name is that of one, else work of CANN's own."""
+    """Return a task of the device: an op if its name is an op's, else work of CANN itself."""
     core = _word(args.task_type)
     stream = _stream(args.stream if args.stream is not None else args.physical)
     if stream is None:
@@ -516,7 +516,7 @@ def _number(
             elif number:
                 timeline.steps.append((int(number.group(1)), start, end))
         elif event.pid == _OVERLAP or event.tid == _SCOPE_TID or lane == "Scope Name":
-            continue  # derived from the others
+            continue  # derived from other events
         elif event.pid == _HOST_CPU or lane.startswith(("HostCpuOps", "Host CPU")):
             timeline.cpu.append(
                 (event.name, _int(event.tid) if lane[:4] != "Host" else 0, start, end)

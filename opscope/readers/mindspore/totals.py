@@ -9,7 +9,7 @@
 * CANN's ``op_statistic.csv``.
 
 Their executions are placed one after another from 0: each is as long as the file says, but its start is made
-up, which the trace's origin and a note say.
+up; the trace's origin and a note say this.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _lay(
     core: str | None,
     name: pl.Series | None = None,
 ) -> Totals:
-    """Place each op's executions one after another; the last one of an op absorbs the rounding."""
+    """Place each op's executions one after another; the last execution of an op absorbs the rounding."""
     frame = pl.DataFrame(
         {"node": node, "spent": spent, "many": counts, "own": node if name is None else name}
     )

@@ -1,9 +1,10 @@
 """Join the counters that ncu measured to the kernels of another trace of the same program.
 
 ncu runs every kernel many times and slows a program down, so counters are measured in a run of their own. The
-n-th execution of a kernel there is taken for the n-th with its name here: on its stream where both say the
-same streams, else on its device, else in its process. Names are compared without parts that tools write
-differently. A kernel whose executions differ in number, or whose grids do, is not joined; notes say so.
+n-th execution of a kernel in ncu's run is taken for the n-th execution of this name in the trace: on its
+stream if both runs have the same streams, else on its device, else in its process. Names are compared without
+parts that tools write differently. A kernel whose executions differ in number, or whose grids do, is not
+joined; notes say so.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ def _own(trace: Trace) -> pl.DataFrame:
     )
     calls = trace["calls"].select("process", "correlation", pl.col("start").alias("called"))
     calls = calls.unique(["process", "correlation"], keep="last", maintain_order=True)
-    # launches are in the order of their calls; work of a CUDA graph, which has one call, in the order it ran
+    # launches are in the order of their calls; work of a CUDA graph, which has only one call, is in the order
+    # in which it ran
     both = kernels.join(calls, on=["process", "correlation"], how="left", maintain_order="left")
     order = [pl.coalesce("called", "start"), pl.col("start")]
     return _name(both.sort(order, maintain_order=True))

@@ -92,8 +92,8 @@ def read(path: Path) -> Trace:
 
 
 def measured(path: Path) -> Measured:
-    """Return the content of a file of ncu: a report is read by our own reader, or by ncu itself if ours does
-    not know its form. Raises BadInput. Raises BadInput."""
+    """Return the content of a file of ncu: a report is read by our own reader, or by ncu itself if ours
+    does not know its form. Raises BadInput."""
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -225,7 +225,7 @@ def _ranges(
     start: np.ndarray[Any, Any],
     end: np.ndarray[Any, Any],
 ) -> pl.DataFrame:
-    """Return the ranges that were open at the launches, on one thread a process.
+    """Return the ranges that were open at the launches, on one thread for each process.
 
     ncu says which threads had ranges open, not which of them launched: a launch is taken to be in all of
     them.

@@ -240,7 +240,8 @@ def _device(values: dict[str, float], texts: dict[str, str]) -> dict[str, object
 
 
 def _whole(value: float) -> int | None:
-    """Return the value as an integer; None if it has more than 53 bits, which no number of a device has."""
+    """Return the value as an integer; None if it has more than 53 bits: no property of a device is so
+    large."""
     return int(value) if abs(value) < 1 << 53 else None
 
 

@@ -150,7 +150,7 @@ def ranges_of(read: Events, strings: Strings, processes: Codes) -> Ranges:
     pieces.clear()
     frame = stacked(events)
     result = Ranges(frame)
-    # one value for all rows takes no memory; pieces with only push/pop ranges have left the column out
+    # pieces with only push/pop ranges lack the column: one value for all rows takes no memory
     usual = pl.lit("pushpop", pl.Categorical)
     mixed = "kind" in frame.columns
     kind = pl.col("kind").fill_null(usual) if mixed else usual
@@ -371,11 +371,12 @@ def _parents(frame: pl.DataFrame, processes: Codes) -> dict[int, int]:
 def inherited(
     keys: list[int], names: Mapping[int, str], parents: Mapping[int, int]
 ) -> dict[int, int]:
-    """Return, for each unnamed code, the code whose name it inherits: that of a domain made before a fork.
+    """Return, for each code without a name, the code whose name it inherits from before a fork.
 
     Domains and categories are named once, by the process that makes them; a forked child continues to use
-    their numbers. ``keys`` are process << 32 | number by code; ``parents`` is the process that each was
-    forked from. If the parent is unknown, a number gets its name in other processes if all agree on it.
+    their numbers. ``keys``: process << 32 | number, for each code; ``parents``: for each process, the one
+    from which it was forked. If the parent is unknown, a number gets its name in other processes if all agree
+    on it.
     """
     by_number: dict[int, dict[int, int]] = {}
     for code, key in enumerate(keys):
@@ -423,7 +424,7 @@ def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Series]:
 
 
 def _cut_notes(frame: pl.DataFrame) -> list[tuple[str, str, int]]:
-    """Notes on opscope's ranges whose text was cut, and on those of them that lost all but a name."""
+    """Notes on opscope's ranges whose text was cut, and on those ranges of which only a name is left."""
     if not frame.height:
         return []
     texts = frame["text"].unique().cast(pl.String)

@@ -243,7 +243,8 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
 
 
 def _unknown(source: Versioned) -> list[tuple[str, str, int]]:
-    """Notes on tables of other versions: those read as the known version, and those that cannot be read."""
+    """Notes on tables of other versions: which tables are read as if they were of the known version, and
+    which cannot be read."""
     notes = [
         ("info", f"the table {name} was read as {base}", 1) for base, name in source.renamed.items()
     ]

@@ -115,7 +115,8 @@ def _cpu_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataF
 
 
 def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """Return the ``allocations`` table (``--cuda-memory-usage``): frees are negative, ``total`` is a sum.
+    """Return the ``allocations`` table (``--cuda-memory-usage``): frees are negative, ``total`` is the
+    running sum.
 
     Returns None if the export has no such table.
     """

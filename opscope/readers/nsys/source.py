@@ -1,7 +1,7 @@
 """Access to the tables of an Nsight Systems export: one SQLite file, or a folder of Parquet or Arrow files.
 
-``nsys export --type=sqlite``, ``parquetdir`` and ``arrowdir`` write the same tables with the same columns,
-so all readers use a ``Source`` and need not know which of these it is.
+``nsys export --type=sqlite``, ``parquetdir`` and ``arrowdir`` write the same tables with the same columns, so
+all readers use a ``Source`` and need not know which form it has.
 """
 
 from __future__ import annotations

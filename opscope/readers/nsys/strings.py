@@ -106,7 +106,7 @@ class Codes:
     def _of_numbers(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32] | None:
         """``of``, for keys that come in runs or lie close together; None for others.
 
-        It takes 2 to 10 ns for a key; to look each up takes 40.
+        This takes 2 to 10 ns for a key; looking each key up takes 40.
         """
         changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
         if len(changes) * _RUN < len(keys):
@@ -119,7 +119,7 @@ class Codes:
         return self._each((high_part << 32) | other)[number]
 
     def _each(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-        """The codes of a few keys; new ones get theirs in order of the keys."""
+        """The codes of a few keys; new keys get their codes in the order of the keys."""
         codes = {key: self.code(key) for key in sorted(set(keys.tolist()))}
         return np.array([codes[key] for key in keys.tolist()], np.uint32)
 

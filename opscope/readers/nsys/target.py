@@ -23,8 +23,8 @@ _CPU: Final = "CpuDescription"
 #: The columns that DLProf adds to an export's table ``SystemInfo``, and the version in each.
 _ADDED: Final = {"cpuModel": "cpu", "nsysVersion": "nsys", "cudnnVersion": "cudnn"}
 _SEVERITY: Final = {2: "warning", 3: "error"}
-#: The script by which ``opscope run`` starts a program under nsys, the words before it, and the numbers of
-#: files after it (``backends/nsys/starter.py``).
+#: The script by which ``opscope run`` starts a program under nsys, the words before the script, and the file
+#: numbers after it (``backends/nsys/starter.py``).
 _STARTER: Final = ("nsys", "starter.py")
 _STARTED, _FILES = 4, 4
 _MAX_NOTE: Final = 300
@@ -248,7 +248,8 @@ def _gpus(source: Source) -> dict[int, dict[str, Any]]:
 
 
 def _old_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
-    """TARGET_INFO_CUDA_GPU of 2020, in MiB and kHz. Its bandwidth is cut to 32 bits, so it is left out."""
+    """TARGET_INFO_CUDA_GPU of 2020, in MiB and kHz. The bandwidth in it is cut to 32 bits, so it is left
+    out."""
     return {
         "name": row["name"],
         "cc": capability(row["computeCapabilityMajor"], row["computeCapabilityMinor"]),

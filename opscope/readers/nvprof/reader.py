@@ -1,7 +1,7 @@
 """Read nvprof's SQLite databases (``nvprof -o``): kernels, copies, calls, and NVTX markers as ranges.
 
-Times are Unix ns. A call's thread is the lower half of its pthread id. Markers have the same number, so
-launches and ranges have the same thread.
+Times are Unix ns. A call's thread is the lower half of its pthread id. Markers use the same number, so
+launches and ranges can be matched by thread.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ def _place(frame: pl.DataFrame) -> list[pl.Series]:
             name = _NAMES.get(column.name, column.name)
             small = name in ("device", "registers")
             narrow = column.cast(pl.Int32, strict=False) if small else column
-            fits = narrow.null_count() == column.null_count()  # ``sound`` counts the others
+            fits = (
+                narrow.null_count() == column.null_count()
+            )  # ``sound`` counts values that do not fit
             columns.append((narrow if fits else column).alias(name))
     return columns
 

@@ -13,8 +13,8 @@ _SET: Final = r"(?i)memset|FillBuffer"
 
 def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return ``kernels``, ``memops`` and ``calls`` of ``events.Events.frame``; nothing without GPU events.
-    The profiler does not record launches. It writes a GPU's events after the event that launched them, and
-    names that event; a call is made for each at that event's start."""
+    The profiler does not record launches. It writes events of a GPU after the event that launched them,
+    and gives that event's name; for each such event, a call is made at the start of that event."""
     numbered = frame.with_row_index("row").with_columns(
         pl.when(pl.col("cat") != "Kernel").then(pl.col("row")).forward_fill().alias("parent")
     )

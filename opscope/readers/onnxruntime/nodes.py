@@ -54,8 +54,8 @@ class Explained:
     """The calls of node events. ``call``: each row's place in ``calls``.
 
     ``nodes``: the model's node of each call, None without one. ``missing``: names of nodes that the model
-    lacks, each once; ``unfit``: (name, the model's shapes, the profile's) where both have the node but the
-    shapes differ; ``by_order``: how many nodes without a name were matched by the order in which they ran;
+    lacks, each once; ``unfit``: (name, the model's shapes, the profile's) if both have the node but with
+    different shapes; ``by_order``: how many nodes without a name were matched by the order in which they ran;
     ``known``: how many distinct nodes the profile has.
     """
 
@@ -208,7 +208,7 @@ class _Matcher:
     def __init__(self, model: Model, each: Sequence[Ran]) -> None:
         self._model = model
         self._makers = {name: node for node in model.nodes for name in node.outputs if name}
-        # a tensor made by one of the profile's nodes is inside no other of them
+        # a tensor that one of the profile's nodes makes is not inside another of its nodes
         self._border = {tensor for node_ran in each for tensor in self._tensors(node_ran)}
         self._order = self._by_order(each)
         self.by_order = len(self._order)

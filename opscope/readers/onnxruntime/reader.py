@@ -159,7 +159,7 @@ def _apart(start: Ints, runs: pl.DataFrame) -> int:
 
 
 def _other_unit(frame: pl.DataFrame) -> str | None:
-    """Return what shows that times may not be in µs, of which ONNX Runtime writes whole ones."""
+    """Return the evidence that times may not be in µs. (ONNX Runtime writes whole µs.)"""
     times = pl.concat([frame["start"], frame["duration"]])
     times = times.filter(times != 0)
     if (times % _MICROSECOND != 0).any():
@@ -221,7 +221,7 @@ def _ranges(
         pl.lit("forward", pl.Categorical).alias("category"),
         pl.lit(DOMAIN, pl.Categorical).alias("domain"),
     )  # fmt: skip
-    # most fences have no length and carry no information
+    # most fences have no length and no information
     rest = others.filter((pl.col("cat") != "Node") | (pl.col("duration") > 0))
     is_run = (pl.col("cat") == "Session") & (pl.col("name") == RUN) & pl.lit(stepped)
     set_up = (pl.col("cat") == "Session") & pl.col("name").str.contains(_SET_UP)

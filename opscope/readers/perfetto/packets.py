@@ -243,7 +243,7 @@ class Decoder:
         return self._decode(raw, event[rows], size[rows], time[rows], epoch[rows])
 
     def _epoch_of(self, sequence: Ints, cleared: NDArray[np.bool_]) -> Ints:
-        """Return the epoch of each packet: a new one where its sequence's state is cleared."""
+        """Return the epoch of each packet: a new epoch begins where the state of a sequence is cleared."""
         if not len(sequence):
             return sequence
         order = np.argsort(sequence, kind="stable")

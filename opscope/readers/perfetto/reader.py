@@ -85,8 +85,8 @@ _AGENT: Final = re.compile(r"([0-9]{1,9})\D*\Z")
 def read(path: Path) -> Trace:
     """Return the trace in ``path``. Raises BadInput.
 
-    A slice is a kernel, a copy, a call of a GPU's runtime or a range, by its category. A kernel's launch is
-    the call of its correlation id, else of its flow. Counters are samples.
+    A slice is a kernel, a copy, a call of a GPU's runtime or a range, by its category. The launch of a kernel
+    is the call with the same correlation id, else with the same flow. Counters are samples.
     """
     decoder = Decoder()
     parts: list[Events] = []
@@ -125,7 +125,7 @@ def _content(path: Path) -> Iterator[tuple[Any, bool]]:
     try:
         with path.open("rb") as file:
             packed = file.read(4).startswith(PACKED)
-            # arrays view the map, so it is closed when the last of them is gone
+            # arrays are views of the map, so it is closed when the last array is freed
             data = None if packed else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise BadInput(path, str(error)) from error
@@ -210,7 +210,7 @@ class _Tables:
             clocks = ", ".join(map(str, sorted(decoder.clocks.untold)[:8]))
             trace.note(
                 "warning",
-                f"times of clocks that the trace does not tell of ({clocks}), taken as they stand",
+                f"times of clocks that the trace does not describe ({clocks}), not converted",
                 1,
             )
         if decoder.others > 0:
@@ -219,7 +219,7 @@ class _Tables:
     # ------------------------------------------------------------------------------ slices
 
     def _slices(self) -> tuple[Ints, Ints]:
-        """Return the row of each slice's beginning, and its end (ns); instants end as they begin."""
+        """Return the row of each slice's beginning, and its end (ns); an instant ends when it begins."""
         kind = self._all["kind"]
         edges = np.flatnonzero((kind == BEGIN) | (kind == END))
         opens = np.where(kind[edges] == BEGIN, 1, -1)
@@ -250,7 +250,8 @@ class _Tables:
         return spread("text", self._words, codes.astype(np.int32))
 
     def _detail(self, name: str, rows: Ints, of_text: bool = False) -> pl.Series:
-        """Return a detail of some events: its number, or its text's code; null if an event lacks it."""
+        """Return a detail of some events: its number, or its text's code; null for events without this
+        detail."""
         values = np.full(len(self._on), -1 if of_text else np.iinfo(np.int64).min, np.int64)
         for offset, part in zip(self._offsets[:-1].tolist(), self._parts, strict=True):
             if name in part.details:

@@ -8,7 +8,8 @@ from opscope.core.tables.intervals import Ints
 
 
 def paired(track: Ints, time: Ints, opens: Ints) -> tuple[Ints, Ints, int, int]:
-    """Return the rows of beginnings and of their ends, how many ends lack a beginning, and beginnings an end.
+    """Return the rows of beginnings and of their ends, how many ends lack a beginning, and how many
+    beginnings lack an end.
 
     ``opens``: whether a row begins a slice (1) or ends the latest that is open on its track (-1). Rows of one
     time are in the order of the file.

@@ -1,9 +1,9 @@
 """Keep results in the folder of a saved profile, for the next time it is opened: ``kept.NAME.parquet``.
 
-A result is kept by whoever first computes it, if the folder is theirs. Each file names its tables and its
-version of the analysis; a file with other ones is ignored. A file is written under another name and renamed,
-so there is never half of one, and of two processes that write the same result the last one counts. Nothing
-else in the folder changes. Results that cannot be kept are computed again, so no failure here is an error.
+Whoever first computes a result keeps it, if the folder is theirs. Each file names its tables and its version
+of the analysis; a file with other ones is ignored. A file is written under another name and renamed, so there
+is never half of one, and of two processes that write the same result the last one counts. Nothing else in the
+folder changes. Results that cannot be kept are computed again, so no failure here is an error.
 """
 
 from __future__ import annotations

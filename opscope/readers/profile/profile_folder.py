@@ -99,9 +99,9 @@ class Tables(dict[str, pl.DataFrame]):
     def part(
         self, name: str, wanted: Collection[str], row: int | None = None
     ) -> tuple[pl.DataFrame, set[str]]:
-        """Return those of the ``wanted`` columns that a table has, and the names of all its columns; only one
-        ``row`` if given. If the table was not read yet, only these columns are read, and not kept; for one
-        row, only the piece that contains it."""
+        """Return those of the ``wanted`` columns that a table has, and the names of all its columns; only
+        one ``row`` if given. If the table was not read yet, only these columns are read (for one row, only
+        the piece that contains it), and they are not kept in memory."""
         files = self._files.get(name)
         if not files:
             frame = self[name] if files is None else self._read(name)

@@ -136,7 +136,8 @@ def _fill(
     extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]],
     meta: Mapping[str, Any],
 ) -> None:
-    from opscope.core.tables.redacted import hide_in_origin  # lazy: reading needs none of it
+    # lazy: reading does not need this module
+    from opscope.core.tables.redacted import hide_in_origin
 
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
@@ -166,7 +167,7 @@ def _fill(
 
 
 class _Pen:
-    """A thread that does the work in the folder, in order, while the next table is made."""
+    """A thread that writes into the folder, in order, while the next table is made."""
 
     def __init__(self) -> None:
         self._thread = Pool(1)
@@ -174,8 +175,8 @@ class _Pen:
         self._rows = 0
 
     def __call__(self, job: Callable[..., Any], *arguments: Any, rows: int = 0) -> None:
-        """Schedule ``job(*arguments)``. It holds ``rows`` rows that exist nowhere else; if too many wait,
-        wait for them. Raises the exception of an earlier job."""
+        """Schedule ``job(*arguments)``. The job keeps ``rows`` rows in memory; if too many rows wait to be
+        written, wait. Raises the exception of an earlier job."""
         self._jobs.append((rows, self._thread.submit(job, *arguments)))
         self._rows += rows
         while self._jobs and (self._rows > _MOST_WAITING or self._jobs[0][1].done()):

@@ -29,7 +29,7 @@ def recognise(head: bytes, path: Path) -> bool:
         return PACKED_TREE.match(head) is not None
     if TREE.match(head) is not None:
         return True
-    # Kineto's own file head says so
+    # the head of a file of Kineto shows that it is Kineto's
     is_kineto = b'"schemaVersion"' in head or b'"deviceProperties"' in head
     return b'"traceEvents"' in head and not is_kineto and _CALL_STACK.search(head) is not None
 

@@ -23,7 +23,8 @@ MADE_UP: Final = (
     "this file has totals and no times: launches are shown one after another from 0, so that sums and "
     "numbers are right; when they began, and what ran side by side, is not known"
 )
-#: The most nodes of a tree, nested nodes, and executions that are placed; beyond it, one row represents all.
+#: The most nodes of a tree, nested nodes, and executions that are placed; beyond that, one row represents all
+#: executions of a kernel.
 _MOST_NODES, _DEEPEST, _MOST = 1 << 20, 256, 1 << 20
 _TIME, _COUNT, _DEVICE, _TYPE = "time (ns)", "count", "device_id", "device_type"
 _NAME: Final = 8192

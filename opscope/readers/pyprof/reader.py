@@ -67,8 +67,8 @@ class _Rows:
     texts: dict[str, int] = field(default_factory=dict)
     ranges: dict[str, array[int]] = field(default_factory=lambda: _columns(_RANGE))
     kernels: dict[str, array[int]] = field(default_factory=lambda: _columns(_KERNEL))
-    #: Per thread the open ranges, outermost first, by row; the kernels of the innermost call so far; the ops
-    #: in it.
+    #: For each thread: the rows of the open ranges, outermost first; the kernels of the innermost call so
+    #: far; the ops in this call.
     nests: dict[int, tuple[list[int], set[int], set[int]]] = field(default_factory=dict)
     clock: int = 0
 
@@ -132,8 +132,8 @@ class _Around:
     """The texts of the ranges around a launch, outermost first.
 
     ``lasting``: how many of them stay open when the innermost call is made again. ``goes_on``: whether the
-    kernel belongs to the same call as the previous one, or PyProf gives no number that decides it.
-    ``is_product``: whether the innermost is one matrix product; ``tries``: whether it is a convolution.
+    kernel belongs to the same call as the previous kernel, or PyProf gives no number that would decide this.
+    ``is_product``: whether the innermost range is a matrix product; ``tries``: whether it is a convolution.
     """
 
     texts: tuple[str, ...]

@@ -60,7 +60,7 @@ def read_facts(path: Path) -> Facts:
     if not isinstance(first, dict) or type(version) is not int or not 0 <= version < 1 << 31:
         raise BadInput(path, "it does not begin with CUPTI's version")
     if first.get("pointer_bytes", 8) != 8:
-        raise BadInput(path, "it is of a program whose pointers have not 8 bytes")
+        raise BadInput(path, "its program's pointers do not have 8 bytes")
     facts = Facts(version)
     try:
         facts.kinds = frozenset(map(_int, first.get("kinds", ())))

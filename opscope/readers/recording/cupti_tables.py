@@ -52,7 +52,8 @@ _ADDRESS: Final = (1 << 64) - 1
 
 
 def kernels(decoded: Decoded, facts: Facts) -> pl.DataFrame | None:
-    """The ``kernels`` table with launches of whole CUDA graphs as rows; None without any record of these."""
+    """The ``kernels`` table, with a row for each launch of a whole CUDA graph; None if there are no
+    records of either."""
     parts = [
         _kernels(decoded[kind], facts)
         for kind in (kinds.KERNEL, kinds.CONCURRENT_KERNEL)
@@ -127,7 +128,7 @@ def _graphs(found: Columns) -> pl.DataFrame:
 
 
 def _names(columns: Columns, facts: Facts) -> pl.Series:
-    """The kernels' names; null where no text of the address is known."""
+    """The kernels' names; null if the text at a name's address is not known."""
     texts: dict[str | None, int] = {None: 0}
     addresses, _, code = pairs(columns["name"], np.zeros(columns.many, np.int64))
     first = [facts.names.get(address & _ADDRESS, []) for address in addresses.tolist()]
@@ -378,7 +379,8 @@ def _record(waits: Columns, records: Columns) -> Ints:
 
 
 def _devices_of(decoded: Decoded, context: Ints) -> Ints:
-    """The device of each context, from the records of contexts and of the work in them; -1 for unknown."""
+    """The device of each context, from the records of contexts, and of work that ran in them; -1 if
+    unknown."""
     device_of_context: dict[int, int] = {}
     for kind in (kinds.MEMCPY, kinds.MEMSET, kinds.KERNEL, kinds.CONCURRENT_KERNEL, kinds.CONTEXT):
         if kind in decoded:
@@ -404,8 +406,9 @@ def graph_nodes(decoded: Decoded, facts: Facts) -> pl.DataFrame | None:
 
 
 def source_nodes(decoded: Decoded, nodes_known: pl.DataFrame | None) -> pl.DataFrame | None:
-    """Return executed nodes with the nodes that they were instantiated from, at the time of their first run.
-    CUPTI reports them since CUDA 13.4. Only nodes that ``nodes_known`` lacks; None if there are none."""
+    """Return executed nodes with the nodes that they were instantiated from, at the time of their first
+    run. (CUPTI reports these since CUDA 13.4.) Only nodes that ``nodes_known`` lacks are returned; None if
+    there are none."""
     parts = []
     for kind in (kinds.KERNEL, kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET):
         if kind in decoded and "sourceGraphNodeId" in decoded[kind]:
@@ -431,7 +434,7 @@ def source_nodes(decoded: Decoded, nodes_known: pl.DataFrame | None) -> pl.DataF
 
 
 def overhead(decoded: Decoded) -> list[Note]:
-    """Return a note on the time that CUPTI and the driver took besides the program's work, by reason."""
+    """Return a note on the time that CUPTI and the driver took for themselves, by reason."""
     if kinds.OVERHEAD not in decoded:
         return []
     records = decoded[kinds.OVERHEAD]

@@ -1,8 +1,8 @@
 """Map Kineto's thread numbers to the system's thread ids, by the threads that the recorder saw.
 
-CUPTI gives a thread as the low 32 bits of its pthread id, as a signed integer. Kineto replaces that by the
-system's id for threads that it knows; without CPU activities it knows none. Since October 2024 it writes the
-absolute value of any number. So half of all threads have a number in the trace that is not part of their
+CUPTI gives a thread as the low 32 bits of its pthread id, as a signed integer. Kineto replaces this number by
+the system's id for threads that it knows; without CPU activities it knows none. Since October 2024 it writes
+the absolute value of any number. So half of all threads have a number in the trace that is not part of their
 pthread id, and two threads may share a number. On AMD's GPUs Kineto writes the system's id.
 """
 

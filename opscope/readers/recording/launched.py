@@ -22,8 +22,8 @@ _LIMIT: Final = 1 << 62
 
 def with_launcher(traces: Sequence[Trace], folder: Path) -> list[Trace]:
     """Return the traces of a recording's parts, with begin and end of the process that ``opscope run``
-    started, and the exit status of processes whose recorded parent saw it. A recording without the files, or
-    of an unfinished run, has neither. Raises BadInput."""
+    started, and the exit status of processes whose recorded parent saw it. A recording without these
+    files, or of an unfinished run, has neither the times nor the status. Raises BadInput."""
     launched = _launched(folder / LAUNCHED)
     exits = _exits(folder / EXITS)
     if launched is None and not exits:

@@ -75,7 +75,7 @@ def allocations(
     of = ("device", "piece")
     changes, grown = pl.col("bytes"), pl.col("grown")
     rows = both.join(ends, on=of, how="left", maintain_order="left").with_columns(
-        # counted back from the end if its total is known, so that events lost before the first do no harm
+        # if the total at the end is known, count back from it, so that events lost at the begin do no harm
         (changes.cum_sum().over(of) + (pl.col("end") - changes.sum().over(of)).fill_null(0)).alias(
             "total"
         ),
@@ -112,7 +112,7 @@ def _by_device(devices: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[s
 def _pieces(
     device: np.ndarray[Any, Any], devices: Sequence[Mapping[str, Any]]
 ) -> np.ndarray[Any, Any]:
-    """For each record, its piece of the device's history; changes between two pieces were not recorded."""
+    """For each record, its piece of the device's history; between two pieces, changes were not recorded."""
     piece = np.zeros(len(device), np.int32)
     for number, facts in _by_device(devices).items():
         ends = np.cumsum([int(fact.get("changes") or 0) for fact in facts[:-1]])

@@ -226,7 +226,7 @@ class _Facts:
     #: time inside completed steps, and opscope's share of it (ns)
     steps_ns: int | None = None
     in_steps: int | None = None
-    #: the end of the time that these and ``costs`` cover; 0 in older recordings, which lack it
+    #: the end of the time that these counts and ``costs`` cover; 0 in older recordings, which lack it
     until: int = 0
     #: ns that opscope's setup took
     set_up: int = 0

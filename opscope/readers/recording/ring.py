@@ -33,7 +33,8 @@ def segments(part: Path) -> list[Path]:
 
 
 def said(details: Any) -> dict[str, Any]:
-    """Return the facts about a ring, with their types checked. A wrong type raises its own exception."""
+    """Return the facts about a ring, with their types checked. If a type is wrong, the conversion's
+    exception is raised."""
     begin = int(details["from_unix"])
     if not 0 <= begin < 1 << 62:
         raise ValueError(f"{begin!r:.40} is out of range")
@@ -50,7 +51,8 @@ def begin(ring: Mapping[str, Any] | None, clocks: Sequence[tuple[int, int, int]]
 
 
 def end(logs: Mapping[int, Ints], clocks: Sequence[tuple[int, int, int]]) -> int | None:
-    """Return the end of a ring that went on: its last record, or its last reading of the clock."""
+    """Return the end of a ring that continued after its dump: the time of its last record, or of its last
+    reading of the clock."""
     last = [perf for perf, _, _ in clocks]
     for log in logs.values():
         times = log[log[:, 0] != recording_format.PAYLOAD, 1]

@@ -20,7 +20,7 @@ def source_file(line: Mapping[str, Any]) -> dict[str, str]:
     facts = {"file": line["source_file"], "path": line["path"], "sha256": line["sha256"]}
     for value in facts.values():
         if not isinstance(value, str) or len(value) > _LONGEST:
-            raise ValueError(f"no source file: {value!r:.60}")
+            raise ValueError(f"not a source file: {value!r:.60}")
     if _SHA256.fullmatch(facts["sha256"]) is None:
         raise ValueError(f"no hash: {facts['sha256']!r:.60}")
     return facts

@@ -38,7 +38,8 @@ def host_samples(
     lines: Iterable[Any],
     notes: list[tuple[str, str, int]],
 ) -> pl.DataFrame:
-    """Return the samples of a part and its segments from ``begin`` on; ``lines``: of its ``stacks.jsonl``.
+    """Return the samples of a part and its segments from ``begin`` on; ``lines``: the lines of its
+    ``stacks.jsonl``.
 
     A sample whose stack is not described, as in a damaged recording, has no stack. Appends to ``notes`` what
     was left out. Raises BadInput if a file cannot be read.

@@ -26,7 +26,7 @@ def backend_fact(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def backends_of(traces: list[Trace]) -> list[dict[str, Any]]:
     """Remove ``origin["backend"]`` from the traces of all parts; return the distinct reports. If a process
-    has several parts, the last one counts: before, it records only ranges until a profiler begins.
+    has several parts, the last one counts: an earlier part has only ranges, because no profiler had begun.
     ``processes`` counts the processes with the same report; most frequent first."""
     last: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
     for trace in traces:

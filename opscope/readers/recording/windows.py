@@ -122,7 +122,8 @@ def _from(trace: Trace, start: int) -> Trace:
 
 
 def launched_within(table: pl.DataFrame, calls: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
-    """Return kernels or copies launched in [start, end); without a launch record their own start counts."""
+    """Return kernels or copies launched in [start, end); for work without a launch record, its own start
+    counts."""
     launches = calls.group_by("process", "correlation").agg(pl.col("start").max().alias("_launch"))
     begun = pl.coalesce("_launch", "start")
     return (

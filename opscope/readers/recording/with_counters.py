@@ -112,7 +112,7 @@ def _add(measured: Measured, line: Any) -> None:
 
 def _row(row: Any, count: int) -> list[float | None]:
     if len(row) != count:
-        raise ValueError(f"{row!r:.60} has not {count} values")
+        raise ValueError(f"{row!r:.60} does not have {count} values")
     return [None if value is None else float(value) for value in row]
 
 
@@ -250,7 +250,7 @@ def _measure(
 def _link(
     context: dict[str, Any], launches: NDArray[np.int64], graph: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64] | None, str | None]:
-    """Return the launch of each kernel (-1: in doubt), or None and why all are in doubt."""
+    """Return the launch of each kernel (-1: in doubt); or None, and the reason why all are in doubt."""
     mine = (launches[:, 2] == context["context"]) & (launches[:, 1] > context["began"])
     mine &= launches[:, 0] < context["ended"]
     rows = np.flatnonzero(mine)

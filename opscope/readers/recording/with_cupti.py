@@ -207,7 +207,8 @@ def merge(ranges: Trace, activity: Activity) -> Trace:
 
 
 def _since(trace: Trace, begin: int | None) -> Trace:
-    """Return the trace of a ring without work launched, or calls made, before its ``begin``."""
+    """Return the trace of a ring, without calls before its ``begin`` and without work that was launched
+    before it."""
     if begin is None:
         return trace
     changed = {
@@ -242,7 +243,8 @@ def _tables(
         "syncs": cupti_tables.syncs(columns),
         "allocations": allocations(columns),
     }
-    # a table without rows means that nothing happened; if none of its kinds was enabled, it is unknown
+    # a table without rows means that nothing happened; if none of its kinds was enabled, it is not known
+    # whether anything happened, so the table is left out
     empty = {name: pl.DataFrame(schema=table_schema(name)) for name in found}
     tables = {
         name: empty[name] if frame is None else frame

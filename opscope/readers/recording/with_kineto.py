@@ -13,7 +13,7 @@ from opscope.readers.recording.beside import clock_of, hits, joined, probes
 from opscope.readers.recording.kineto_threads import unseen, with_os_threads
 from opscope.readers.recording.onclock import moved, to_unix
 
-#: Tables taken from the profiler's trace; its own ranges would duplicate the recorder's.
+#: Tables that are taken from the profiler's trace. Its ranges are not: they would duplicate the recorder's.
 _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs", "counters")
 
 

@@ -90,8 +90,8 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
 
 
 def _clock(ranges: Trace, unix: bool) -> ClockFit:
-    """Return how the profiler's times become the recorder's: it has pairs of its own clock and the Unix
-    clock."""
+    """Return how to convert the profiler's times to the recorder's; the recorder has pairs of readings of
+    its own clock and the Unix clock."""
     if not unix:  # versions whose times are on the recorder's clock already
         return ClockFit(0, 0, 0.0, 0, 0, 0)
     clocks, offset = ranges["clocks"], to_unix(ranges)
@@ -147,9 +147,9 @@ class _Operators:
         return number
 
     def join_asked(self, own: pl.DataFrame) -> pl.Series:
-        """Give operators of PyNative mode the call that the program made; return the ids of these ranges. The
-        adapter's range lasts until its operators have run. An operator with the range's name is the range's
-        own; any other is a part of it: of a gradient, or of a composed operator."""
+        """Give operators of PyNative mode the call that the program made; return the ids of these ranges.
+        The adapter's range lasts until its operators have run. An operator with the range's name is the
+        range's own; any other operator is a part of it: of a gradient, or of a composed operator."""
         calls = _ask(own)
         loose = ~self._is([planned.in_graph for planned in self.known])
         call_of_row = _around(calls, self.table, loose)
@@ -184,8 +184,8 @@ class _Operators:
         """Set the thread of each execution: the thread of the graph's run around it, else one of MindSpore's.
 
         MindSpore numbers its workers; all other threads are 0, including the program's and PyNative's. An
-        execution on thread 0 that begins and ends within a run of a graph (category ``graph``) belongs to it,
-        and its layer is inside the layer around the run.
+        execution on thread 0 that begins and ends within a run of a graph (category ``graph``) belongs to
+        this run, and its layer is inside the layer around the run.
         """
         runs = own.filter((pl.col("category") == "graph").fill_null(False))
         start, end = self.table["start"].to_numpy(), self.table["end"].to_numpy()
@@ -297,8 +297,8 @@ class _Told:
             self._calls.append((call, directions[direction], _call(forward[of])))
 
     def joined(self, planned: Known, index: int, turn: int, count: int) -> Known:
-        """Return the operator, number ``turn`` of ``count`` of its name in the range, with the range's
-        facts."""
+        """Return the operator with the facts of the range. It is number ``turn`` of the ``count``
+        operators of its name in the range."""
         call, direction, forward = self._calls[index]
         full_call = _of_call(planned, call, count)
         if full_call is None and node_name(planned.node).op in gradients.PRODUCTS:
@@ -325,8 +325,8 @@ class _Told:
 def _of_call(planned: Known, call: OpCall, alone: int) -> Known | None:
     """Return the operator with the call that the program made; None if it is another operator.
 
-    Recorded sizes must equal the call's. Without a name in common (``Muls`` runs as ``Mul``) it must be the
-    only one of its name in the range (``alone`` is 1), have no sizes, and not be part of a gradient.
+    Recorded sizes must equal the call's. If the names differ (``Muls`` runs as ``Mul``), the operator must be
+    the only one of its name in the range (``alone`` is 1), have no sizes, and not be part of a gradient.
     """
     inputs = tuple(tensor for tensor in call.input_leaves() if tensor is not None)
     ran = tuple(tensor for tensor in planned.call.inputs if isinstance(tensor, TensorSpec))
@@ -358,7 +358,8 @@ def _forward_texts(calls: pl.DataFrame) -> pl.Series:
 
 
 def _turns(names: list[str], which: Ints, ints: Ints) -> tuple[Ints, Ints]:
-    """Return for each execution its number among those of its name in its range, and how many there are."""
+    """Return for each execution its number among the executions with its name in its range, and how many
+    there are."""
     frame = pl.DataFrame({"range": ints, "name": pl.Series(names).gather(which)})
     by = ["range", "name"]
     turn = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).over(by)).to_series().to_numpy()
@@ -367,8 +368,9 @@ def _turns(names: list[str], which: Ints, ints: Ints) -> tuple[Ints, Ints]:
 
 
 def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_]) -> Ints:
-    """Return for each wanted execution the row of the innermost of ``calls`` in which it began; -1 for none.
-    If calls of several threads contain it, the one with the operator's name; if several of these, none."""
+    """Return for each wanted execution the row of the innermost of ``calls`` in which it began; -1 for
+    none. If calls of several threads contain it, take the one with the operator's name; if several have
+    this name, take none."""
     call_of_row = np.full(len(table), -1, np.int64)
     rows = np.flatnonzero(wanted)
     if not len(calls) or not len(rows):
@@ -461,7 +463,8 @@ def _rows_of(
 def _in_run(planned: Known, graph: str, phase: str | None) -> Known:
     """Return the operator in a run of ``graph``: its layer within it, and the direction of the phase.
 
-    A function that is compiled loses the cells' names; then the owner of its parameter is the layer.
+    A function that is compiled loses the cells' names; then the cell that owns the operator's parameter is
+    the layer.
     """
     said = node_name(planned.origin or planned.node)
     direction = planned.direction or said.direction

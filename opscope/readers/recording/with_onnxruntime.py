@@ -19,7 +19,7 @@ from opscope.readers.errors import BadInput
 from opscope.readers.onnxruntime import reader as onnxruntime
 from opscope.readers.recording.onclock import moved, to_unix
 
-#: Both clocks come from one system clock, the profile's in µs: they may differ by this much.
+#: Both clocks come from one system clock, but the profile has whole µs: the clocks may differ by this much.
 NEAR_NS: Final = 20_000
 #: The parameter ``nodes`` of a run whose nodes are ops inside it.
 TIMED: Final = "timed"
@@ -94,8 +94,8 @@ def merge(
 
 
 def _profile_in(folder: Path) -> Path | None:
-    """Return a session's profile; None if it was not written. ONNX Runtime itself writes those of sessions
-    that are made in C++, under a name with the time, when the session ends."""
+    """Return a session's profile; None if it was not written. For a session made in C++, ONNX Runtime
+    itself writes the profile when the session ends, under a name with the time."""
     path = folder / ONNX_PROFILE
     if path.is_file():
         return path
@@ -152,8 +152,8 @@ def _session_of(text: str | None) -> int | None:
 
 
 def _place(profile: Trace, runs: pl.DataFrame, guess: int, within: int, ranges: Trace) -> _Session:
-    """Put a session's profile on the recorder's clock; ``guess`` is what to add to its times, and up to
-    ``within`` ns more."""
+    """Put a session's profile on the recorder's clock; the amount to add to its times is ``guess``, or up
+    to ``within`` ns more."""
     theirs = profile["ranges"]
     is_run = (pl.col("category") == "step").fill_null(False) | (
         pl.col("text").cast(pl.String) == onnxruntime.RUN
@@ -175,9 +175,10 @@ def _place(profile: Trace, runs: pl.DataFrame, guess: int, within: int, ranges: 
 
 
 def _fit(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> ClockFit:
-    """Return the clock under which each run of the profile lies in the run that was recorded around it.
-    ``guess`` comes from one system clock that both read, with the error ``error``, so it is right unless the
-    clock was set meanwhile. A bracket may be long, because the thread may have waited in it."""
+    """Return the clock correction with which each run of the profile lies in the run that was recorded
+    around it. ``guess`` comes from a system clock that both have read, with the error ``error``, so it is
+    right unless that clock was set meanwhile. A bracket may be long, because the thread may have waited in
+    it."""
     rows, row = _around(theirs, runs, guess)
     if not len(rows):
         return ClockFit(0, guess, 0.0, NEAR_NS, 0, 0)
@@ -192,7 +193,8 @@ def _fit(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> Cl
 def _in_order(
     theirs: pl.DataFrame, runs: pl.DataFrame, guesses: tuple[int, int], error: int
 ) -> ClockFit | None:
-    """Return the clock under which each run lies in the recorded one of its number; None if there is none.
+    """Return the clock correction with which each run lies in the recorded run of the same number; None if
+    there is none.
 
     For a session made in C++, it is only known that its profile began while the session was made.
     ``guesses``: the smallest and the largest offset that may be added to its times.
@@ -211,7 +213,8 @@ def _in_order(
 
 
 def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints, Ints]:
-    """Return the rows of the profile's runs, and for each the recorded run at its middle on its thread."""
+    """Return the rows of the profile's runs, and for each the recorded run that is open at its middle on
+    its thread."""
     middle = ((theirs["start"] + theirs["end"]) // 2 + guess).to_numpy()
     thread = theirs["thread"].to_numpy()
     run_of_row = np.full(len(theirs), -1, np.int64)
@@ -222,7 +225,7 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
             start, end = (runs[name].gather(mine).to_numpy() for name in ("start", "end"))
             inner = nest(start, end).innermost(middle[at])
             run_of_row[at] = np.where(inner >= 0, mine[np.maximum(inner, 0)], -1)
-    # a recorded run contains one run; another run in it belongs to a session that a callback runs
+    # a recorded run contains one run; another run inside it belongs to a session that a callback used
     rows = np.flatnonzero(run_of_row >= 0)
     _, first, counts = np.unique(run_of_row[rows], return_index=True, return_counts=True)
     rows = rows[first[counts == 1]]
@@ -230,8 +233,8 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
 
 
 def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
-    """Return the run of its session in which each op begins, -1 for none. The run may be on any thread, as a
-    session may use several; if several runs contain the op, it is the one on the op's thread."""
+    """Return the run of its session in which each op begins, -1 for none. The run may be on any thread,
+    because a session may use several; if several runs contain the op, take the run on the op's thread."""
     run_of_op = np.full(len(ops), -1, np.int64)
     if runs.is_empty():
         return run_of_op
@@ -297,7 +300,7 @@ def _join(ranges: Trace, sessions: Sequence[_Session]) -> Trace:
         )  # fmt: skip
         gpu |= bool(session.trace.origin.get("gpu"))
         if ranges.has("kernels"):
-            continue  # another profiler captured them
+            continue  # another profiler captured the kernels
         for name in _TAKEN:
             if session.trace.has(name):
                 frame = moved(session.trace[name], session.clock)

@@ -72,7 +72,7 @@ def _rename(profile: Trace, alias: dict[int, int]) -> Trace:
 
 
 def _recorded_too(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
-    """Which of the profiler's ranges the adapter recorded too.
+    """Which of the profiler's ranges the adapter also recorded.
 
     These are steps, if the adapter recorded any; the program's annotations on their own thread; TensorFlow's
     eager ops; and jitted calls inside one of the adapter's, which are the same call or are traced into it.

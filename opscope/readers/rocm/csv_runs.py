@@ -91,7 +91,8 @@ def _dispatches(table: Table, parts: Parts) -> None:
     rows = _rows_of(table)
     counted = _wide_counters(table)
     linked = rows["correlation"].null_count() < len(rows)
-    if not linked:  # nothing else identifies a launch: counters find their dispatch by its number
+    # without a link, a launch has only its number, by which counters find their dispatch
+    if not linked:
         rows = rows.with_columns(pl.col("dispatch").alias("correlation"))
     if table.has("starttimestamp") or table.has("beginns"):
         timed = rows.drop_nulls(["start", "end"])
@@ -347,7 +348,11 @@ def _operations(table: Table, parts: Parts) -> None:
     kernel = pl.col("name").is_not_null() & ~copy.fill_null(False) & ~barrier.fill_null(False)
     kernels = rows.filter(kernel).drop("operation")
     if parts.has("dispatches") and len(kernels):
-        parts.note("info", "kernels also recorded without their sizes, counted once", len(kernels))
+        parts.note(
+            "info",
+            "kernels recorded twice, with and without their sizes: counted once",
+            len(kernels),
+        )
     else:
         parts.add("dispatches", kernels)
     copied = rows.filter(copy.fill_null(False))

@@ -73,9 +73,9 @@ def _has_tensor(call: OpCall) -> bool:
 
 
 def _kinds(frame: pl.DataFrame) -> pl.Series:
-    """Return each range's kind: as recorded, else a mark if it has no length, else according to its nesting.
-    roctxRangeStart may be stopped by any thread: rocprofv3's CSV writes its ranges on thread 0. A range that
-    crosses another's end cannot be pushed and popped."""
+    """Return each range's kind: as recorded, else a mark if it has no length, else according to its
+    nesting. roctxRangeStart may be stopped by any thread: rocprofv3's CSV writes its ranges on thread 0. A
+    range that crosses the end of another range cannot have been pushed and popped."""
     crosses = _crossing(frame)
     return frame.select(
         pl.coalesce(
@@ -90,7 +90,8 @@ def _kinds(frame: pl.DataFrame) -> pl.Series:
 
 
 def _crossing(frame: pl.DataFrame) -> pl.Series:
-    """Return whether a range, by start, begins inside another of its thread and ends after it.
+    """Return for each range, by start, whether it begins inside another range of its thread and ends after
+    it.
 
     Ends are compared with the earliest end of the open ranges: the innermost one's, if all nest.
     """

@@ -128,7 +128,7 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
     """Add ``process`` to every frame and return the table of processes.
 
     A row names its process by a database's guid or a pid. rocprofv3's tables of kernels and of copies name
-    neither: their process is the one of their thread in another table, else the only one of the run.
+    neither: their process is that of the same thread in another table, else the only process of the run.
     """
     for name, frame in joined.items():
         absent = [column_name for column_name in _OWNER if column_name not in frame.columns]
@@ -155,7 +155,7 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
             owner.fill_null(-1).alias("pid"), pl.col("guid").fill_null("")
         )
         keys |= set(joined[name].select("pid", "guid").unique().iter_rows())
-    # a database has one guid per process; a table without a guid belongs to the same process
+    # a database has one guid per process; a table without a guid belongs to the process with the same pid
     pids_with_guid = {pid for pid, guid in keys if guid}
     order = sorted({(pid, guid) for pid, guid in keys if guid or pid not in pids_with_guid})
     number = {key: index for index, key in enumerate(order)}
@@ -180,7 +180,7 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
     if -1 in first and len(order) > 1:
         parts.note(
             "warning",
-            "records of which the files do not say which of several processes they are of: shown as one more",
+            "records whose process the files do not name: shown as one more process",
         )
     rows = [
         {
@@ -291,7 +291,7 @@ def _missing(frame: pl.DataFrame, parts: Parts) -> dict[str, Any]:
     # rocprofv3's filters leave kernels out of tables of counters alone
     filtered = not first or parts.only_counted
     if not first and frame["process"].n_unique() > 1:
-        return {}  # it numbers the dispatches of all processes together
+        return {}  # the tool numbers the dispatches of all processes together
     by_process = {
         str(process): missing_numbers(rows["dispatch"], first)
         for (process,), rows in frame.select("process", "dispatch").group_by("process")

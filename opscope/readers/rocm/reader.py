@@ -1,4 +1,4 @@
-"""Read a file or a folder of AMD's profilers: a run's files together, runs beside each other."""
+"""Read a file or a folder of AMD's profilers: the files of one run together, several runs side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from . import (
 from .kinds import BESIDE, RECORDS, WITHOUT, Run, kind_of, runs_in
 from .parts import Parts, trace_of
 
-#: Forms in which the same run may have been written, the most complete first: one of them is read.
+#: Forms in which the same run may have been written, the most complete first: only one form is read.
 _SAME_RUN: Final = (
     ("database",),
     ("tool_json",),
@@ -200,7 +200,8 @@ def _alone(run: Run, parts: Parts) -> Trace:
         "names": "names of kernels, without both the start and the end of each",
     }
     raise BadInput(
-        file, f"only {contents[kind]}: open its folder, or the table of what ran beside it"
+        file,
+        f"only {contents[kind]}: open its folder, or the table of kernels that lies beside this file",
     )
 
 
@@ -213,7 +214,7 @@ def _once(parts: Parts) -> None:
         parts.frames["dispatches"] = tables[:1]
         parts.note(
             "info",
-            "passes of counters over the same kernels: the times are those of one",
+            "passes of counters over the same kernels: the times are from the first pass",
             len(tables),
         )
     if parts.tool == "rocprofiler-compute" and "counters" in parts.frames:

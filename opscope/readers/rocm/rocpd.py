@@ -467,7 +467,7 @@ class _Texts:
 
 
 class _Events:
-    """``rocpd_event``: correlation and category by id; texts of markers where they are asked for."""
+    """``rocpd_event``: correlation and category by id; texts of markers if they are requested."""
 
     def __init__(self, session: _Session) -> None:
         self._session = session
@@ -486,7 +486,7 @@ class _Events:
         return _known(rows)
 
     def stack(self, ids: pl.Series) -> pl.Series:
-        """Return the correlation id of each event; 0, which is none, is null."""
+        """Return the correlation id of each event; null in place of 0, which means none."""
         stacks: pl.Series = self._frame["stack_id"].gather(self._rows(ids))
         none = (stacks == 0).fill_null(False)
         return stacks.set(none, None) if none.any() else stacks

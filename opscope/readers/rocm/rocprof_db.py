@@ -59,7 +59,9 @@ def read(database: Database, parts: Parts) -> None:
         kernels = _kernels(database)
         if ran and len(kernels):
             parts.note(
-                "info", "kernels also recorded without their launches, counted once", len(kernels)
+                "info",
+                "kernels recorded twice, with and without their launches: counted once",
+                len(kernels),
             )
         elif len(kernels):
             parts.add("dispatches", kernels)

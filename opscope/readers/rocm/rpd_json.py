@@ -1,7 +1,8 @@
 """Read the Chrome trace that rocmProfileData's ``rpd2tracing.py`` makes of an ``.rpd``: times in whole µs.
 
-A process of it is a GPU (its number, named ``GPU2``) or a program (its pid); a thread of a GPU is a queue.
-Flows ``api_op`` tie an op to its call: they begin inside the call and end where the op begins.
+A process in it is a GPU (its id is the GPU's number, its name is ``GPU2``) or a program (its id is the pid);
+a thread of a GPU is a queue. Flows ``api_op`` tie an op to its call: they begin inside the call and end where
+the op begins.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _OTHER: Final = (
     r"^(?:KERNEL_DISPATCH|HIP_API|HSA_API|MARKER_API|MEMORY_COPY|RCCL_API|MEMORY_ALLOCATION_?\w*|"
     r"SCRATCH_MEMORY)$"
 )
-#: The most executions that are placed; beyond it, one row represents all of a kernel.
+#: The most executions that are placed; beyond that, one row represents all executions of a kernel.
 _MOST: Final = 2_000_000
 
 
@@ -59,7 +59,8 @@ def read(path: Path, parts: Parts) -> None:
     )
     if not len(kernels):
         raise BadInput(
-            path, "totals of calls or copies, not of kernels: open the table of what ran beside it"
+            path,
+            "totals of calls or copies, not of kernels: open the table of kernels that lies beside this file",
         )
     if len(kernels) < len(rows):
         parts.note("info", "totals of calls and copies, left out", len(rows) - len(kernels))

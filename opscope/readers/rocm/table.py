@@ -29,7 +29,7 @@ _NOT_DIGITS: Final = r"[,' \u00a0\u202f]"
 
 
 class Table:
-    """The rows of a CSV file. ``names``: columns as written, by their normal names, the first column of each;
+    """The rows of a CSV file. ``names``: for each normalised name, the first column's name as written;
     ``uneven``: how many lines were left out."""
 
     def __init__(self, path: Path) -> None:
@@ -73,8 +73,8 @@ class Table:
         return times
 
     def is_rounded(self, *names: str) -> pl.Series:
-        """Return where a column of times has fewer digits than microseconds need: rocprofiler-compute wrote
-        8.1097E+14 on an MI300X, a time to ten seconds."""
+        """Return where a column of times has fewer digits than microseconds need: rocprofiler-compute
+        wrote 8.1097E+14 on an MI300X, which is a time rounded to ten seconds."""
         parts = self.text(*names).str.extract_groups(r"^[0-9]+\.?([0-9]*)[eE]\+?([0-9]{1,2})$")
         digits, exponent = (parts.struct.field(number) for number in ("1", "2"))
         far = exponent.cast(pl.Int64) - digits.str.len_chars().cast(pl.Int64) > 3
@@ -153,5 +153,5 @@ def _read(path: Path, data: bytes | None, header: Header) -> tuple[pl.DataFrame,
         raise BadInput(path, f"not CSV: {str(error).splitlines()[0][:120]}") from error
     progress.read_whole(path)
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).alias("blank")).to_series()
-    # rocprofv2 has one after its header
+    # rocprofv2 writes a blank line after the header
     return frame.filter(~blank) if blank.any() else frame, uneven

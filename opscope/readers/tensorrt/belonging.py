@@ -64,7 +64,8 @@ def found_beside(path: Path) -> list[Path]:
 
 
 def alone(path: Path) -> Engine:
-    """Return the engine of one file, with the files beside it that belong to it. Raises BadInput."""
+    """Return the engine of one file, with the files beside it that belong to the same engine. Raises
+    BadInput."""
     engine = Engine([decode(path)])
     for other in found_beside(path):
         _add_beside(engine, other)
@@ -120,7 +121,8 @@ def together(paths: Sequence[Path]) -> tuple[list[Engine], list[BadInput]]:
 
 
 def _merge(engines: list[Engine]) -> list[Engine]:
-    """Join engines of other names: times with the layers of the same names, the rest with the only engine."""
+    """Join engines with different names: times are joined with the engine whose layers have the same
+    names, other files with the only engine."""
     complete = [engine for engine in engines if engine.first("layers")]
     for engine in [
         engine for engine in engines if not engine.first("layers") and engine.first("times")

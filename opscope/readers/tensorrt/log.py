@@ -237,7 +237,7 @@ def printed_layer(text: str) -> dict[str, Any] | None:
         return layer
     layer["Inputs"] = _printed_tensors(inputs)
     ends = [one.end() for one in _TENSOR.finditer(rest)]
-    # attributes follow the outputs: the last tensor that only "," and blanks part from the one before
+    # attributes follow the outputs: the last tensor that only "," and blanks separate from the one before
     last = 0
     for one in _TENSOR.finditer(rest):
         if rest[last : one.start()].strip(" ,"):

@@ -114,7 +114,7 @@ def _layers(part: Part, document: Mapping[str, Any]) -> None:
     part.kinds.add("layers")
 
 
-#: TREx keeps the summary's numbers without their names; it reads them off in this order.
+#: A file of TREx has the summary's numbers without their names, in this order.
 _IN_ORDER: Final = ("min", "max", "mean", "median")
 _PERCENTILES: Final[Mapping[int, tuple[str, ...]]] = {1: ("p99",), 3: ("p90", "p95", "p99")}
 
@@ -189,8 +189,8 @@ def _profile(part: Part, document: list[Any]) -> None:
 
 
 def once(rows: list[LayerTime], notes: list[tuple[str, str, int]]) -> list[LayerTime]:
-    """Return the layers without those that are there again, equal in all columns, if the shares say so, or
-    where there are none, if all are. ``notes`` receives how many there are."""
+    """Return the layers without repetitions (rows equal in all columns). Rows count as repeated if the
+    shares show it or, without shares, if all rows are. ``notes`` receives their number."""
     kept = [*dict.fromkeys(rows)]
     total, rest = (sum(row.percentage or 0 for row in some) for some in (rows, kept))
     rounded = max(1, ROUNDED_SHARE * len(rows))
@@ -240,7 +240,7 @@ def _devices(part: Part, document: list[Any]) -> None:
 
 
 def number(value: object) -> float | None:
-    """Return a finite number that TensorRT may have stated, else None."""
+    """Return a finite number that TensorRT may have written, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

@@ -2,7 +2,7 @@
 
 Layers are specs. Their times are not events: trtexec states sums over many runs. Each layer with a time
 becomes one kernel, as long as the layer's mean time, and the kernels follow each other as in one run. Runs of
-a timing file are samples. The figures of a summary are kept unchanged beside both.
+a timing file are samples. The figures of a summary are kept unchanged, in addition to both.
 """
 
 from __future__ import annotations

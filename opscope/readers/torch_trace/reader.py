@@ -184,7 +184,7 @@ class Log:
 
 
 def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
-    """Return the trace of a log, each record of which ``begins`` so. Raises BadInput."""
+    """Return the trace of a log; ``begins`` matches the begin of each record. Raises BadInput."""
     log = Log()
     for number, record in enumerate(_records(path, begins)):
         head = begins.match(record)
@@ -211,7 +211,7 @@ def _records(path: Path, begins: re.Pattern[bytes]) -> Iterator[bytes]:
         for begin, end in pairwise(starts):
             yield rest[begin:end]
         rest = rest[starts[-1] if starts else 0 :]
-        if len(rest) > _LONGEST:  # the beginning of a record may be at the end
+        if len(rest) > _LONGEST:  # keep the end too: the next record may begin there
             rest = rest[:_LONGEST] + b"\n" + rest[-4096:]
     yield rest
 

@@ -27,7 +27,7 @@ _COPIES: Final = {
 }
 #: CUPTI's own work, which appears on the lines of streams and threads (getActivityOverheadKindString).
 OVERHEAD: Final = ("COMPILER", "BUFFER_FLUSH", "INSTRUMENTATION", "RESOURCE", "<UNKNOWN>")
-#: The name of any line with such work, whether or not it has kernels too (GetDeviceXLineName).
+#: A line with such work has this name, even if it also has kernels (GetDeviceXLineName).
 OVERHEAD_LINE: Final = "CUPTI overhead"
 #: ``kThreadIdDerivedMin``: lines with this number or a higher one are not streams.
 DERIVED: Final = 0xDEADBEEF

@@ -50,14 +50,14 @@ _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
 _DATA_THREAD: Final = r"^tf_data_"
 #: Ops that make, call or free the iterators of the input.
 _INPUT_OP: Final = r"Dataset|Iterator|^Optional"
-#: Ops that only a gradient's computation calls (what transposed convolutions run is not among them), and
-#: those that only an optimizer calls.
+#: Ops that only a gradient's computation calls (what transposed convolutions run is not among them), and ops
+#: that only an optimizer calls.
 _GRADIENT: Final = r"Grad(?:V[0-9])?\(|BackpropFilter"
 _UPDATE: Final = r"^Resource(?:Sparse)?Apply"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
 _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Executable::"
-#: The event, on the caller's thread, of a run whose number it has.
+#: The event on the caller's thread that represents a run, with the run's number.
 _RUN: Final = r"Executable::Execute"
 _SORT: Final = "hlo::sort("
 #: Names that TensorFlow's and XLA's own code gives to its work around such calls.
@@ -82,10 +82,11 @@ def described(events: Events, thread_name: str, many: int) -> dict[str, pl.Serie
 
 
 def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return ``ranges`` in which the kernel runs of eager ops are these ops, and how many ops ran elsewhere.
+    """Return ``ranges`` in which the runs of eager ops' kernels are replaced by the ops, and how many ops ran
+    elsewhere.
 
-    An op's name is in the call around its kernel's run. A call in which TensorFlow names the op itself, as it
-    does on GPUs, is left as it is.
+    The name of an op is in the call around the run of its kernel. A call in which TensorFlow names the op
+    itself, as it does on GPUs, is left as it is.
     """
     text = ranges["text"]
     named = ranges["eager"].is_not_null() & (ranges["of_graph"].fill_null(0) == 0)
@@ -198,8 +199,9 @@ def inputs(ranges: pl.DataFrame) -> pl.DataFrame:
 def user_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return ``ranges`` with the user's own in their domain, also on the threads to which they hand work.
 
-    The user's are those around a call into the framework and inside no such call: the profiler does not say
-    who wrote an event. A range around other work, such as loading data, looks like the runtime's.
+    The profiler does not say who wrote an event, so ranges count as the user's if they are around a call into
+    the framework and inside no such call. A range around other work, such as loading data, looks like the
+    runtime's.
     """
     text = ranges["text"]
     is_call = (ranges["category"] == "graph").fill_null(False) | (
@@ -280,7 +282,8 @@ def _runs_by_number(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
 
 
 def _runs_by_name(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
-    """Return the same for runs whose calls have the name of their module: they begin in the calls' order.
+    """Return the call of each run, for runs whose calls have the name of their module: runs begin in the
+    order of the calls.
 
     If calls and runs differ in number, the first runs were called before the recording began, or the last
     calls ended after it. If a run would begin before its call, no call is known.
@@ -329,7 +332,7 @@ def _inside(spans: pl.DataFrame, thread: Ints, time: Ints) -> Ints:
 
 
 def _hand(ranges: pl.DataFrame, rows: Ints) -> pl.DataFrame:
-    """Return the spans of ``rows``, and those of the work handed to other threads inside them.
+    """Return the spans of ``rows``, and the spans of work that was handed to other threads during them.
 
     Columns: row, thread, start, end.
     """
@@ -382,7 +385,8 @@ def _roots(spans: pl.DataFrame) -> NDArray[np.bool_]:
 
 
 def _consumers(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the spans of work that has a producer: an event's own, or a thread pool's up to its next stop.
+    """Return the spans of work that has a producer: the span of the event itself, or in a thread pool the
+    time up to the pool's next stop.
 
     The last work of a thread may have no stop: the recording ended before it.
     """

@@ -145,7 +145,7 @@ class Programs:
     ) -> tuple[list[tuple[Any, ...]], Any]:
         """Return the distinct names of events, and each event's index among them.
 
-        A name is (hlo_op, hlo_module, program_id, tf_op, name, prefix). Statistics that an event lacks are
+        A name is (hlo_op, hlo_module, program_id, tf_op, name, prefix). An event's missing statistics are
         taken from its row in the table of events.
         """
         columns: dict[str, pl.Series] = {}

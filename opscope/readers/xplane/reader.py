@@ -141,7 +141,7 @@ def _process(
         if match:
             if len(match.group(1)) > 9:
                 raise BadInput(
-                    file_path, f"a plane of device {match.group(1):.20}, which cannot be"
+                    file_path, f"a plane of device {match.group(1):.20}: no device has this number"
                 )
             _device(file_path, space, plane, int(match.group(1)), programs, tables, counts)
         elif plane.name.startswith("/host:") and plane.name != "/host:metadata":

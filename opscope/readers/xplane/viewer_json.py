@@ -1,7 +1,7 @@
 """Read the trace viewer's JSON (``.trace.json.gz``, beside an XPlane file) as planes of event columns.
 
-It has only the viewer's data: at most a million events, and no programs, so operations have names and at most
-XLA's sums for them, but no shapes. The XPlane file beside it has more.
+It has only the viewer's data: at most a million events, and no programs, so operations have names but no
+shapes, and of XLA's figures at most the sums. The XPlane file beside it has more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``kernel_names``: short forms of long kernel names for pages, no two of them alike. The answer is
+"""``kernel_names``: short forms of long kernel names for pages, all different. The answer is
 ``KernelNames`` of ``web/src/parts/kernel_names.ts``; it takes no parameters."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: Characters of a shown name: a column of names has room for about as many.
 _WIDTH: Final = 44
-#: Number of names that are shortened together, those with the most time; pages cut the middle out of others.
+#: Number of names that are shortened together, the names with the most time; of other names, pages cut out
+#: the middle.
 _MOST: Final = 2_000
 
 

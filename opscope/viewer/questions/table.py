@@ -180,12 +180,14 @@ def _where(text: str) -> Mapping[str, Any]:
         conditions_read = json.loads(text)
         json.dumps(conditions_read, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
-        raise BadParameter("where is no JSON") from None
+        raise BadParameter("the parameter where is not JSON") from None
     if not isinstance(conditions_read, dict):
-        raise BadParameter("where is no JSON object: a column's name with the value it must have")
+        raise BadParameter(
+            "the parameter where is not a JSON object: a column's name with the value it must have"
+        )
     if len(conditions_read) > CONDITIONS:
         raise BadParameter(
-            f"where has {len(conditions_read)} conditions; at most {CONDITIONS} are taken"
+            f"the parameter where has {len(conditions_read)} conditions; at most {CONDITIONS} are taken"
         )
     if any(isinstance(value, (dict, list)) for value in conditions_read.values()):
         raise BadParameter("where: a value is a text, a number, true, false or null")

@@ -11,7 +11,7 @@ from opscope.viewer.timeline.curves import KINDS, curves
 def _answer(asked: Asked) -> bytes:
     of = asked.text("of", "busy", most=20)
     if of not in KINDS:
-        raise BadParameter(f"of is {of!r}; it must be one of {', '.join(KINDS)}")
+        raise BadParameter(f"the parameter of is {of!r}; it must be one of {', '.join(KINDS)}")
     window = given.window(asked)
     return curves(given.timeline(asked), of, *window, given.columns(asked))
 

@@ -20,7 +20,7 @@ def _answer(asked: Asked) -> dict[str, Any]:
     if place:
         parts = place.split(":")
         if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts[1:]):
-            raise BadParameter(f"after is {place!r}; it must be lane:level:index")
+            raise BadParameter(f"the parameter after is {place!r}; it must be lane:level:index")
         after = Place(parts[0], int(parts[1]), int(parts[2]))
     return find(
         given.timeline(asked),

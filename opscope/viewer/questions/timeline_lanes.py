@@ -1,6 +1,6 @@
-"""The lanes of the timeline, by ``part``: ``device`` or ``host``. ``viewer/timeline/lanes_said.py`` describes
-the answer. ``kept`` is true in it if the lanes come from pictures stored with the profile and were not made;
-with ``made=1`` they are made first, so that a picture of any window takes ms."""
+"""The lanes of the timeline, by ``part``: ``device`` or ``host``. ``viewer/timeline/lanes_said.py``
+describes the answer. In it, ``kept`` is true if the lanes come from pictures that were stored with the
+profile. With ``made=1`` the lanes are made first, so that a picture of any window takes milliseconds."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def _answer(asked: Asked) -> dict[str, Any]:
     names = given.timeline(asked).names
     wanted = asked.text("ids", most=12 * _MOST).split(",")
     if len(wanted) > _MOST:
-        raise BadParameter(f"ids are {len(wanted):,}; at most {_MOST} are answered at once")
+        raise BadParameter(f"ids has {len(wanted):,} numbers; at most {_MOST} are answered at once")
     names_found = {}
     for number in wanted:
         if not (

@@ -1,4 +1,5 @@
-"""Sums of what runs in a span: ``start``, ``end`` (ns), ``lanes``; in all, by category and by name."""
+"""Sums of what runs in a span: ``start``, ``end`` (ns), ``lanes``; over all slices, by category and by
+name."""
 
 from __future__ import annotations
 

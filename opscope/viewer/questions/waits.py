@@ -11,7 +11,8 @@ from opscope.core.analysis.ranks.stragglers import waits_for
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.viewed import Viewed
 
-#: Number of ranks in the matrix: those with the most waiting, whether they caused it or waited.
+#: Number of ranks in the matrix: those with the most waiting, no matter whether they caused the waiting or
+#: waited.
 RANKS: Final = 32
 
 

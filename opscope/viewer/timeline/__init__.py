@@ -1,1 +1,2 @@
-"""The timeline: lanes of slices, and pictures of any window of them that report all they leave out."""
+"""The timeline: lanes of slices, and pictures of any window of time, which report everything that they
+leave out."""

@@ -91,7 +91,8 @@ def curves(timeline: Timeline, of: str, low: int, high: int, columns: int) -> by
 
 
 def _columns(series: Series, edges: Ints) -> Values:
-    """Return the largest value of each column; values that began before it and still last count too."""
+    """Return the largest value of each column; values that began before the column and still last count,
+    too."""
     first = np.searchsorted(series.time, edges)
     low, high = first[:-1], first[1:]
     value = np.where(np.isfinite(series.value), series.value, -np.inf)

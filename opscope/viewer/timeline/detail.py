@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: At most this many flows of a slice are drawn.
 FLOWS: Final = 200
-#: Appended to the category of a kernel whose op is not known yet.
+#: This text is appended to the category of a kernel whose op is not yet known.
 BY_NAME: Final = " by its name"
 #: Longer texts of a slice are cut.
 _LONGEST: Final = 4_000

@@ -102,9 +102,9 @@ def _before(
 
 
 def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int) -> dict[str, Any]:
-    """Return the sums in ``[low, high)`` ns: per lane the number of slices that overlap it, their time inside
-    it, and the time in which any slice ran; the same by category and by name. A slice inside another counts
-    in both, as it has its own name; ``busy`` counts each moment once."""
+    """Return the sums in ``[low, high)`` ns: per lane the number of slices that overlap it, their time
+    inside it, and the time in which any slice ran; the same by category and by name. The time of a slice
+    inside another counts for both, because each has its own name; ``busy`` counts each moment once."""
     count = len(timeline.names)
     time_of, slices_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
     kind_time, kind_slices = (np.zeros(len(CATEGORIES), np.int64) for _ in range(2))

@@ -245,7 +245,7 @@ def _thread_names(profile: Profile) -> dict[tuple[int, int], str]:
 
 
 def _frame(reading: Reading, text: str) -> tuple[str, str] | None:
-    """Return the name and kind of a range's slice; None if it has none."""
+    """Return the name and kind of a range's slice; None if the range has no slice."""
     if reading.role == "loader":
         return text, "range"
     frame_there = named_frame(reading, text)

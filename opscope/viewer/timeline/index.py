@@ -30,7 +30,7 @@ __all__ = ["DEVICE", "HOST", "Timeline", "timeline_of"]
 #: The parts of a timeline, and the first letter of their lanes' ids.
 DEVICE, HOST = "device", "host"
 _LETTER: Final = {DEVICE: "d", HOST: "h"}
-#: Number of selections whose timelines are kept: one of ten million kernels takes half a GB.
+#: Number of selections whose timelines are kept: the timeline of ten million kernels takes half a GB.
 _KEPT: Final = 2
 
 
@@ -52,7 +52,7 @@ class Timeline:
             self._titles[row["process"]] = words
         counts = Counter(self._titles.values())
         for process, words in self._titles.items():
-            if counts[words] > 1:  # python3, twice
+            if counts[words] > 1:  # python3, for two processes
                 self._titles[process] = f"{words}, process {process}"
 
     @once
@@ -71,14 +71,14 @@ class Timeline:
         return lanes
 
     def settle(self) -> None:
-        """Give the kernels of provisional lanes the categories of their ops, once these are known."""
+        """Give the kernels of provisional lanes the categories of their ops, once the ops are known."""
         if not any(lane.provisional for lane in self.device):
             return
         with lock_of(self, "categories"):
             if not any(lane.provisional for lane in self.device):
                 return  # another thread has done it meanwhile
             categories = all_kinds(self.profile)
-            # callers that hold the earlier lanes continue with them, and these still say that they are
+            # callers that have the earlier lanes continue with them; these lanes still say that they are
             # provisional
             self.__dict__[DEVICE] = [lane.settled(categories) for lane in self.device]
         let_go()

@@ -19,7 +19,7 @@ from .strip import Strip, strips_of
 #: Kinds of lanes; ``lines``: where the Python stacks of a thread were sampled.
 STEPS, THREAD, PYTHON, CALLS, STREAM = "steps", "thread", "python", "calls", "stream"
 LINES: Final = "lines"
-#: Categories of slices: kinds of work, then what else a slice may be.
+#: Categories of slices: kinds of work, then other things that a slice may be.
 CATEGORIES: Final = (*kinds.kinds(), "step", "phase", "layer", "range", "python", "graph", "call")
 CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
 #: The category of a kernel whose op does not decide it.
@@ -120,8 +120,9 @@ class Lane:
         return cls(about, strips, slices.at(left), provisional)
 
     def settled(self, categories: NDArray[np.uint8] | None) -> Lane:
-        """Return a stream's lane with the categories of its kernels' ops. ``categories``: one per row of the
-        table of kernels, ``UNTOLD`` where the name decides; None if names decide all."""
+        """Return a stream's lane with the categories of its kernels' ops. ``categories``: one per row of
+        the table of kernels, ``UNTOLD`` if the kernel's name decides; None if names decide for all
+        kernels."""
         if categories is None:
             return replace(self, provisional=False)
 

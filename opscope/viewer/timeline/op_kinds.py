@@ -31,15 +31,15 @@ _TOLD_BY_CALL: Final = ("fused", "fusion")
 #: The family whose kind depends on parameters; an op may take them from another op.
 _FUSION: Final = "fusion"
 _COMMUNICATION: Final = "communication"
-#: With at most this many kernels, calls and ranges, finding the ops takes 0.3 s; with this many
-#: kernels whose columns are kept, 0.1 s.
+#: With at most this many kernels, calls and ranges, finding the ops takes 0.3 s; if their columns are kept,
+#: 0.1 s.
 AT_ONCE: Final = 400_000
 COLUMNS_AT_ONCE: Final = 3_000_000
 
 
 class Told(NamedTuple):
-    """The facts about the kernels' ops that can be found quickly. ``kinds``: None if no kernel has an op, or
-    if not ``known``."""
+    """Those facts about the kernels' ops that can be found quickly. ``kinds`` is None if no kernel has an
+    op, or if ``known`` is false."""
 
     known: bool
     kinds: Kinds | None
@@ -168,9 +168,10 @@ def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> Non
 
 
 def _direct(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
-    """Return per range row the category that its direction decides, else UNTOLD; None if no direction in the
-    trace decides one. Only ``used`` rows are evaluated. A direction is the op's own, else that of the nearest
-    op around it; all other ways to find one (``Ops``) give forward or backward, which decide no category."""
+    """Return per range row the category that its direction decides, else UNTOLD; None if no direction in
+    the trace decides one. Only ``used`` rows are evaluated. A direction is the op's own, else that of the
+    nearest op around it; all other ways to find a direction (``Ops``) give forward or backward, which
+    decide no category."""
     attribution = ops.attribution
     readings, reading = attribution.meaning.readings, attribution.meaning.reading
     has_direction = np.array([reading.direction in DIRECTIONS for reading in readings], bool)

@@ -67,7 +67,8 @@ def _ends(key: Column) -> tuple[int, int]:
 
 
 def _dense(number: _Codes, size: int) -> tuple[_Codes, list[int]]:
-    """Return the rank of each number (below ``size``) among those that occur, and these in order."""
+    """Return the rank of each number (below ``size``) among the numbers that occur, and these numbers in
+    order."""
     if size <= _NEAR:
         seen = np.zeros(size, np.int64)
         for part in _pieces(len(number)):

@@ -40,11 +40,11 @@ _Kinds = NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Strip:
-    """Slices in order. ``before``: total ns of the slices before each one, with the total of all as the last
-    element. ``row``: each slice's row in its table; ``name``: its name's number; ``kind``: its category.
-    ``kinds``: the categories that occur; ``sums``: ns by category before every 32nd slice. ``tops``: for
-    every full group of 16 slices a number that orders the groups by their longest slice, then by position;
-    ``top_at``: the position of that slice in its group."""
+    """Slices in order. ``before``: for each slice the total time (ns) of the slices before it; the last
+    element is the total of all. ``row``: each slice's row in its table; ``name``: its name's number;
+    ``kind``: its category. ``kinds``: the categories that occur; ``sums``: ns by category before every
+    32nd slice. ``tops``: for every full group of 16 slices a number that orders the groups by their
+    longest slice, then by position; ``top_at``: the position of that slice in its group."""
 
     start: Ints
     before: Ints
@@ -242,7 +242,7 @@ def _longest_of_groups(lasted: Ints, most: Ints, at: NDArray[np.uint8]) -> None:
     """Write the longest duration of every full group, and the position of the last slice that has it."""
     groups = len(lasted) // _GROUP
     lengths = lasted[: groups * _GROUP].reshape(groups, _GROUP)
-    if groups and int(lengths.max()) < _WITH_PLACE:  # one number holds both
+    if groups and int(lengths.max()) < _WITH_PLACE:  # one number holds duration and group
         placed = (lengths << _GROUP_BITS) | np.arange(_GROUP)
         best = placed.max(axis=1)
         np.right_shift(best, _GROUP_BITS, out=most[:groups])
@@ -365,8 +365,8 @@ def _is_chain(start: Ints, end: Ints, marked: NDArray[np.bool_]) -> bool:
 
 
 def _keep(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
-    """Return which slices one strip takes: the first, then each that begins when the last taken has ended.
-    None if the strip takes all.
+    """Return which slices one strip takes: the first slice, then always the next one that begins after the
+    last one taken has ended. None if the strip takes all.
 
     Each slice's successor is known by a binary search; the chain of successors is followed by doubling.
     """
@@ -381,7 +381,7 @@ def _keep(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
         last = int(ended[-1])
     if marked.all():
         return None
-    # this is so where slices nest: the others lie inside those taken
+    # this is so if slices nest, because the other slices then lie inside those taken
     if _is_chain(start, end, marked):
         return marked[:-1]
     jump = np.maximum(np.searchsorted(start, end), np.arange(1, count + 1))

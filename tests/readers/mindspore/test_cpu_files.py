@@ -138,7 +138,11 @@ def test_without_other_files_the_trace_view_is_read_to_the_nanosecond(tmp_path):
             "start,duration,thread",
         ),
         ("cpu_op_execute_timestamp_0.txt", f"ReLU;H;{NOW},inf,0 \n", "start,duration,thread"),
-        ("cpu_op_execute_timestamp_0.txt", f"A;H;{NOW},1,0 5,1,0 \n", "times of two clocks"),
+        (
+            "cpu_op_execute_timestamp_0.txt",
+            f"A;H;{NOW},1,0 5,1,0 \n",
+            "its times are of two clocks",
+        ),
         ("cpu_framework_0.txt", "Conv2D\n", "not a line of an operator's inputs"),
         ("cpu_op_detail_info_0.csv", "a,b\n1,2\n", "no column full_op_name"),
         (

@@ -258,7 +258,7 @@ def test_a_chrome_trace_of_rpd_whose_events_are_there_twice_has_each_once(
         trace = readers.open(twice)
         for table in ("kernels", "memops", "calls", "ranges"):
             assert len(trace[table]) == len(once[table]), (name, table)
-        assert "events that the file holds again: counted once" in trace["notes"]["what"].to_list()
+        assert "events that the file holds twice: counted once" in trace["notes"]["what"].to_list()
 
 
 def test_rpds_copies_have_the_bytes_of_their_calls(rocm: Path) -> None:

@@ -43,7 +43,8 @@ def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeM
     Raises BuildError where ``OPSCOPE_TORCH_OPS=native`` is set and the library cannot be built or loaded.
     """
     wanted = os.environ.get(VARIABLE, "auto")
-    # It writes to the emitter's sinks itself, and knows only those of an ``Emitter``, not of a substitute.
+    # The native observer writes to the emitter's sinks itself, and knows only the sinks of an ``Emitter``,
+    # not of a substitute.
     if wanted == "dispatch" or not isinstance(emitter, Emitter):
         return None
     try:

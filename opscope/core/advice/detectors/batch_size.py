@@ -88,7 +88,7 @@ def _idle(answers: Answers, kernels: pl.DataFrame) -> pl.DataFrame | None:
     ).join(counts, on=["process", "device"], how="left", maintain_order="left")
     if device is not None:
         if device.vendor != "nvidia":
-            return None  # on AMD a grid counts blocks or threads
+            return None  # AMD's tools count a grid in blocks or in threads
         judged = judged.with_columns(pl.col("sm_count").fill_null(device.sm_count))
     fixed = pl.lit(False)
     for column, tells in (("op", _exchanges), ("op_type", _updates), ("direction", _updates)):
@@ -124,7 +124,7 @@ def _finding(
     placed: bool,
 ) -> Finding:
     time = int(small["duration"].sum())
-    # as many samples in fewer, larger kernels: those that left multiprocessors idle fill them first
+    # as many samples in fewer, larger kernels: kernels that left multiprocessors idle fill these first
     factor = pl.when("fixed").then(1 / times).otherwise(pl.col("filled").clip(1 / times, 1.0))
     factors = small.select(factor.alias("factor"))["factor"].to_numpy().astype(np.float64)
     most = int(np.floor((small["duration"].to_numpy() * (1 - factors)).sum()))
@@ -134,7 +134,7 @@ def _finding(
     edit = Edit(kernels=(rows, factors), host=_host(answers, times)) if placed else None
     summary = answers.summary().row(0, named=True)
     wall, busy = int(summary["wall_time"] or 0), int(summary["device_busy"] or 0)
-    # the rest of the device's work stays, and nothing is done less often than once for each batch
+    # the other work of the device stays, and each kernel still runs at least once for each batch
     bound = max(most, wall - max(wall // times, busy - most))
     return Finding(
         what=f"The GPU's memory is {share(peak, size)} full at its peak ({peak / 1e9:.1f} of"

@@ -27,7 +27,8 @@ from opscope.core.tables.columns import combined, matching
 
 #: The part of the device's time from which such casts are worth a change.
 LEAST: Final = 0.005
-#: Formats that hold all values of another of fewer bits: 16 bits of one kind are not those of the other.
+#: Formats that contain all values of another format with fewer bits. (f16 and bf16, both of 16 bits, do not
+#: contain each other's.)
 _WIDER: Final = {(a, b) for a in FLOATS for b in FLOATS if DTYPE_BITS[a] < DTYPE_BITS[b]}
 _RECOMMENDED: Final[Named] = {
     "torch": "Leave both casts out: x.double().float() of a float32 tensor is x itself.",
@@ -69,7 +70,7 @@ def _pairs(ran: pl.DataFrame, named: NDArray[np.bool_]) -> NDArray[np.bool_]:
     if not any(casts):
         return np.zeros(len(ran), bool)
     numbers: dict[Cast, int] = {}
-    # of each text the number of its cast, and of the cast back where it widens
+    # for each text the number of its cast and, if the cast widens, of the cast back
     of_text = [-1 if cast is None else numbers.setdefault(cast, len(numbers)) for cast in casts]
     back = {
         number: numbers.get(Cast(cast.to, cast.source, cast.shape), -2)

@@ -16,7 +16,7 @@ from opscope.core.question import parameters
 
 #: The part of a step: that of the PyTorch profiler's plug-in.
 LEAST: Final = 0.1
-#: Communication that is hidden but for this part of the time costs nothing that fewer reductions save.
+#: If less than this part of the communication is not hidden, fewer reductions would save nothing.
 EXPOSED: Final = 0.01
 #: Steps of gradient accumulation for which the saving is estimated; the second is the best estimate.
 STEPS: Final = (2, 4, 8)
@@ -62,7 +62,8 @@ _GENERAL: Final = (
 
 
 def find(answers: Answers, least: float = LEAST) -> Answer:
-    """Return one finding if a process communicates, waiting left out, for more than 10 % of its steps."""
+    """Return one finding if a process communicates, without the waiting for other ranks, for more than 10 %
+    of its steps."""
     rates_of_steps = rates(answers)
     if isinstance(rates_of_steps, CannotTell):
         return rates_of_steps
@@ -106,10 +107,10 @@ def _finding(
         pl.col("collective").is_in(_REDUCTIONS)
         & (pl.col("direction").cast(pl.String).fill_null("communication") != "forward")
     )
-    # union: of two reductions at once, both have the time as exposed
+    # the union: if two reductions run at once, the time is exposed in both
     reduced = min(int(gradients["exposed"].sum()), exposed)
     exchanges = kernels.select("collective", "exposed")
-    if kernels.is_empty():  # gloo's, MPI's: as if nothing had hidden them
+    if kernels.is_empty():  # collectives of gloo or MPI have no kernels: they count as not hidden
         named = pl.col("kind").cast(pl.String).alias("collective")
         exchanges = answers.collectives().select(
             named, pl.col("time").fill_null(0).alias("exposed")

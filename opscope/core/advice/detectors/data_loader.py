@@ -178,7 +178,7 @@ def _computes(used: Use, workers: int | None) -> bool | None:
     if workers == 0:
         return used.own + used.queued > _COMPUTES
     computes = used.children / workers > _COMPUTES
-    # where this thread waits for a processor, its workers may wait too; their waiting was not sampled
+    # where this thread waits for a processor, its workers may wait too; but this was not sampled
     return computes if computes or used.queued < _QUEUED else None
 
 
@@ -198,8 +198,8 @@ def _more(used: Use | None, computes: bool | None) -> str:
 
 def _wanted(worst: Mapping[str, Any]) -> int | None:
     """Return how many workers load a batch in the time of a step without its wait; None if not known. A
-    loader in the process itself takes its wait for a batch; n workers that never keep up deliver one every
-    step, so each takes n steps."""
+    loader in the process itself takes as long for a batch as the step waits for it. If n workers never keep
+    up, a batch arrives every step, so each worker takes n steps for a batch."""
     waited, part, asked = worst["input_wait"], worst["share"], worst["steps"]
     workers = worst["workers"]
     if workers is None or not waited or not part or not asked:

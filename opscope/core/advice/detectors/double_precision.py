@@ -23,7 +23,7 @@ from opscope.core.advice.work import (
 from opscope.core.question import parameters
 from opscope.core.tables.columns import matching
 
-#: The part of the device's time from which such work is worth a change.
+#: From this part of the device's time on, work in f64 is worth a change.
 LEAST: Final = 0.05
 _DOUBLE: Final = {"f64", "c128"}
 _RECOMMENDED: Final[Named] = {

@@ -15,7 +15,7 @@ from opscope.core.perf.kinds import UNCLEAR_FAMILIES
 from opscope.core.question import parameters
 from opscope.core.schema import FLOATS
 
-#: The part of the device's time from which such work is worth a change.
+#: From this part of the device's time on, work in f32 is worth a change.
 LEAST: Final = 0.02
 #: The part of the products' time that must be in half precision.
 _HALF: Final = 0.5

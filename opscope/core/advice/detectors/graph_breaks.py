@@ -81,7 +81,9 @@ def _none(answers: Answers) -> Answer:
     if phases.str.contains(r"\Acompile .*\d+/\d+").any():
         return []
     if len(phases):
-        return CannotTell("the profile has compilations, and no name tells of which functions")
+        return CannotTell(
+            "the profile has compilations, and no name tells which functions they are of"
+        )
     return CannotTell("it is about torch.compile, and the profile shows no use of it")
 
 

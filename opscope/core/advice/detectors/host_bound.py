@@ -37,7 +37,7 @@ _GENERAL: Final = (
 
 
 def find(answers: Answers, least: float = WORTH) -> Answer:
-    """Return a finding if devices waited for such work for more than 5 % of the steps' time."""
+    """Return a finding if devices waited for the host's work for more than 5 % of the steps' time."""
     pace_of_steps = pace(answers)
     if isinstance(pace_of_steps, str):
         return CannotTell(pace_of_steps)

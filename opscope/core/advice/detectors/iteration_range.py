@@ -1,6 +1,6 @@
-"""A range of iterations whose figures mix: warm-up, iterations cut off, of other work, or very uneven.
-``warm_up`` judges the cost of warm-up; this judges whether the profile's figures are of steps that are
-alike."""
+"""A range of iterations whose figures mix unlike iterations: warm-up, cut off, of other work, or very uneven.
+The detector ``warm_up`` judges the cost of warm-up; this one judges whether the profile's figures are of
+steps that are alike."""
 
 from __future__ import annotations
 

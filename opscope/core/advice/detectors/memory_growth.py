@@ -58,7 +58,7 @@ _RECOMMENDED: Final[Named] = {
     " the loop, so that no program is cached for each step.",
     "mindspore": "Keep no tensors of a step in Python lists: append float(loss.asnumpy()).",
 }
-#: This backend writes its records to disk as it runs; profilers keep them until the end.
+#: The backend that writes its records to disk as it runs; profilers keep theirs in memory until the end.
 _WRITES: Final = "recorder"
 _GENERAL: Final = "Keep of each step only numbers, and drop what the next step does not need."
 _RECORD: Final = (
@@ -79,7 +79,7 @@ def find(answers: Answers) -> Answer:
 @dataclass(frozen=True, slots=True)
 class _Growth:
     """Memory that grows by ``each`` byte a step, to ``last`` bytes, from ``begin`` (ns) to ``end``, the ends
-    of the judged steps; the last of these begins at ``until``."""
+    of the first and the last judged step; the last judged step begins at ``until``."""
 
     process: int | None
     device: int | None
@@ -133,7 +133,7 @@ def _growth(
     process: Any, device: Any, judged: pl.DataFrame, grew: float, last: float, exact: bool
 ) -> _Growth:
     steps = len(judged)
-    # from the middle of the first quarter to that of the last
+    # from the middle of the first quarter to the middle of the last
     quarters = [len(part) for part in np.array_split(np.arange(steps), 4)]
     each = grew / (steps - (quarters[0] + quarters[3]) / 2)
     begin, until, end = (

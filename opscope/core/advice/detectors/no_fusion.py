@@ -45,7 +45,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     )
     if named not in _RECOMMENDED:
         return CannotTell(
-            f"{named} has no compiler that this knows of"
+            f"{named} has no compiler that this detector knows"
             if named
             else "the profile does not tell which framework ran, or has several"
         )

@@ -84,7 +84,7 @@ def _finding(
 
 def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
     """Return the certain effect of pinned memory: each call takes as long as the shortest of its name, and a
-    synchronising call right after it is gone; the copies take as long as before."""
+    synchronising call right after it takes no time; the copies take as long as before."""
     copies = slow.select("process", "correlation").drop_nulls().unique()
     name, synchronises = pl.col("name").cast(pl.String), r"(?i)Stream_?Synchronize"
     calls = answers.trace["calls"].select(

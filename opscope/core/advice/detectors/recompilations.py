@@ -17,8 +17,8 @@ from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.tables.intervals import merge
 
-#: The fewest compilations of one function after its first for a finding: after one, torch.compile knows which
-#: size changes, and a function may have a second use, such as validation.
+#: A finding needs at least this many compilations of one function after its first: after one, torch.compile
+#: knows which size changes, and a function may have a second use, such as validation.
 FEWEST: Final = 2
 #: The first steps of a process, which may compile: the second too, as the results of the first may differ.
 WARM: Final = 2
@@ -75,8 +75,9 @@ def find(answers: Answers) -> Answer:
 
 def compilations(answers: Answers) -> pl.DataFrame | None:
     """Return the recorded compilations: process, thread, start, end (ns), text and, for torch.compile,
-    ``part1`` (the function's number), ``part2`` (its version's), ``part3`` (whether it is of gradients),
-    ``part4`` (its name), ``part5`` (its place); None if the profile's recorder records no compilations."""
+    ``part1`` (the function's number), ``part2`` (its version's), ``part3`` (whether the function computes
+    gradients), ``part4`` (the function's name), ``part5`` (where it is defined); None if the profile's
+    recorder records no compilations."""
     ran = compiles(answers.trace)
     if ran.is_empty() and answers.trace.origin.get("format") != _RECORDING:
         return None
@@ -102,18 +103,17 @@ def _unrecorded(answers: Answers) -> Answer:
     ]
     if any(regions):
         return CannotTell(
-            f"compiled functions have up to {max(regions) + 1} versions here, and what recorded this"
-            " profile does"
-            " not record compilations: record it with opscope"
+            f"compiled functions have up to {max(regions) + 1} versions here, and the profiler that"
+            " wrote this trace does not record compilations: record it with opscope"
         )
     return CannotTell(
-        "what recorded this profile does not record compilations: record it with opscope"
+        "the profiler that wrote this trace does not record compilations: record it with opscope"
     )
 
 
 def _later(plain: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Return the compilations in steps after the first WARM of a process if at least FEWEST steps have some,
-    and whether there were such steps."""
+    """Return the compilations in the steps of a process after its first WARM ones, if at least FEWEST of
+    these steps have compilations; and whether there were such steps."""
     numbered = steps.sort("process", "start").with_columns(
         pl.int_range(pl.len()).over("process").alias("place")
     )
@@ -204,8 +204,8 @@ def _union(ranges: pl.DataFrame) -> int:
 
 
 def _shapes(answers: Answers, table: pl.DataFrame, steps: pl.DataFrame) -> str | None:
-    """Return an op whose inputs differ between the steps that compiled, with these inputs; None if none
-    does."""
+    """Return an op whose inputs differ between the steps that compiled, with these inputs; None if no op's
+    inputs do."""
     if steps.is_empty():
         return None
     where = table.sort("start").join_asof(

@@ -13,7 +13,7 @@ from opscope.core.advice.saying import evidence, ms, share
 from opscope.core.advice.work import named
 from opscope.core.tables.columns import matching
 
-#: The fewest known launches that may be called blocking, and the part of them that must wait.
+#: Launches are called blocking only if at least FEWEST are known, and at least this part of them waits.
 FEWEST: Final = 20
 _BLOCKING: Final = 0.95
 #: The fewest checks for NaN in the backward pass of a step that prove anomaly mode, which checks each node's
@@ -52,7 +52,7 @@ def find(answers: Answers) -> Answer:
         if count >= FEWEST:
             return CannotTell(
                 f"device memory was allocated or freed {count:,} times, and too few steps were recorded to"
-                " tell whether that is over after the first"
+                " tell whether this stops after the first"
             )
     if not judged:
         return CannotTell(

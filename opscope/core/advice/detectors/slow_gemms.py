@@ -103,7 +103,8 @@ def _finding(
 
 
 def _as_the_others(rated: pl.DataFrame, slow: pl.DataFrame) -> pl.DataFrame:
-    """Return the slow products with the ``factor`` that brings them as near to their roof as the others."""
+    """Return the slow products with the ``factor`` that brings them as near to their roof as the other
+    products are."""
     same = ("op_type", "dtype", "on_tensor")
     others = rated.filter(
         pl.col("roof") >= _FAR * pl.col("duration"), pl.col("roof") >= LATENCY_NS * pl.col("calls")

@@ -24,8 +24,9 @@ from opscope.core.question import parameters
 
 #: The part of the steps' time that the thread waits for a processor from which it is worth a change.
 LEAST: Final = 0.05
-#: From this part of the steps' time on, and of a median step's, this finding comes before all others, whose
-#: times then say little. One long step, such as the first, which compiles, says nothing of the others.
+#: If the wait takes at least this part of the steps' time, and of a median step, this finding comes first,
+#: because the times of all others then say little. One long step, such as the first, which compiles, says
+#: nothing of the others.
 _MOST: Final = 2 / 3
 #: Other processes are named as the cause from this many processors on.
 _OTHERS: Final = 0.25

@@ -88,9 +88,9 @@ def _waiting_lines(answers: Answers) -> str:
 def _in_steps(answers: Answers, pace: Pace) -> pl.DataFrame:
     """Return the waiting calls of the steps: call, process, thread, place, start, end, time and saving (ns).
 
-    ``saving``: until the thread's process waits again or the step's next call does, the gaps of its
-    devices that their host caused, at most the time of the call: without the wait, the launches after it
-    would come that much sooner.
+    ``saving``: the idle time that the host caused on the process's devices, until its next waiting call or
+    the step's end, at most the time of the call: without the wait, the launches after it would come that much
+    sooner.
     """
     table, rows = answers.trace["calls"], blocking(answers.attribution)
     calls = (

@@ -108,7 +108,7 @@ def _with_sizes(works: pl.DataFrame) -> pl.DataFrame:
 def _bad(product: Product, dtype: str) -> dict[str, tuple[int, int]]:
     """Return the sizes that are no multiples, by name, with the sizes to which to pad them."""
     sizes, least = dict(product.inner), step(dtype)
-    if not any(size % least for size in sizes.values()):  # nearly all, of very many
+    if not any(size % least for size in sizes.values()):  # so for nearly all of very many
         return {}
     if product.m:  # a matrix product
         if 1 in (product.m, product.n, product.k) or product.m * product.n * product.k <= TINY:

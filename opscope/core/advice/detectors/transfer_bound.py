@@ -20,7 +20,7 @@ from opscope.core.tables.intervals import Ints, intersect, merge, subtract
 #: The part of a device's window from which copies that no kernel hides bound the run.
 LEAST: Final = 0.1
 _WAYS: Final = {"HtoD": "to the device", "DtoH": "from the device", "PtoP": "between devices"}
-#: The end of each direction that is in the host's memory.
+#: For each direction of copies, the column with the kind of the host's memory.
 _HOST_END: Final = {"HtoD": "src_kind", "DtoH": "dst_kind"}
 #: PCI Express x16, one direction (GB/s), by compute capability: the most that a board has, from NVIDIA's
 #: datasheets of V100, T4 (3.0), A100, A10, L4 (4.0), H100 and RTX 50 (5.0); rates less 128b/130b coding.

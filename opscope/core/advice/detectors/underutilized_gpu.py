@@ -54,7 +54,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         return CannotTell(NO_KERNELS)
     shifted = answers.of(linked_work).unlinked if answers.trace["calls"].height else None
     if shifted is not None:
-        return CannotTell(f"{shifted}, and neither is in which step a kernel ran")
+        return CannotTell(f"{shifted}; in which step a kernel ran is not known either")
     measured = use.filter(pl.col("gpu_utilization").is_not_null())
     if measured.is_empty():
         return CannotTell(use["utilization_reason"].drop_nulls().head(1).to_list()[0] or NOT_TIMED)

@@ -29,7 +29,7 @@ def find(answers: Answers) -> Answer:
     server."""
     ranges = answers.trace["ranges"]
     if ranges.is_empty():
-        return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
+        return CannotTell("no ops or ranges were recorded, so experts cannot be recognised")
     names = summed_columns(
         answers,
         (
@@ -80,8 +80,9 @@ def find(answers: Answers) -> Answer:
 
 
 def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
-    """Return process and ratio, the largest split over the mean, of each all-to-all; and how many have cut
-    splits. Splits are recorded on the range, the kernel, or both; kernels' splits are preferred."""
+    """Return process and ratio (the largest split over the mean) of each all-to-all; and how many all-to-alls
+    have splits that were cut off. Splits are recorded on the range, the kernel, or both; kernels' splits are
+    preferred."""
     for name in ("kernels", "ranges"):
         table = answers.trace[name]
         attrs = table["attrs"].cast(pl.String)
@@ -105,7 +106,7 @@ def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
 
 def _ratio(text: str) -> float | None:
     """Return the largest split of a collective over the mean, of sent or of received tokens. Tokens go out by
-    the splits of the sent ones, and come back by the same splits, then of the received ones."""
+    the splits of what is sent, and come back by the same splits, which are then those of what is received."""
     params = record(text)
     ratios = []
     for name in ("in_split", "out_split"):
@@ -219,8 +220,8 @@ def _of_layers(answers: Answers, layers: pl.DataFrame, worst: pl.DataFrame) -> F
 
 def _ranks_of_server(answers: Answers) -> tuple[pl.DataFrame, pl.DataFrame] | None:
     """Return the time (ns) of experts and of the rest, in the steady steps that all ranks of a server have:
-    by step the largest and the mean, and the sums by process; None where no ranks exchange tokens in them.
-    """
+    for each step the largest and the mean, and the sums by process; None if no ranks exchange tokens in these
+    steps."""
     if answers.merged_of is not None or answers.trace["processes"]["process"].n_unique() < 2:
         return None
     if not (answers.collectives()["kind"].cast(pl.String) == "all_to_all").any():
@@ -250,7 +251,7 @@ def _ranks_of_server(answers: Answers) -> tuple[pl.DataFrame, pl.DataFrame] | No
 
 
 def _late_rank(answers: Answers, steps: pl.DataFrame, sums: pl.DataFrame) -> Finding | None:
-    """Return the finding that experts of a rank are late, beyond what the rest of its work is slower."""
+    """Return the finding that the experts of a rank are late, by more than the rest of its work is slower."""
     mean, most = _number(steps["mean"].sum()), as_int(steps["most"].sum())
     late = sums.row(0, named=True)
     ratio = late["experts"] / _number(sums["experts"].mean())

@@ -19,9 +19,10 @@ from opscope.core.question import parameters
 
 #: The part of all ranks' time that is waiting from which uneven ranks are worth a change.
 LEAST: Final = 0.05
-#: One rank alone is named if it causes at least this part of the waiting.
+#: A single rank is named if it causes at least this part of the waiting.
 ALONE: Final = 0.5
-#: One kind of work, or its own waiting, is the cause if it makes up at least this part of its lateness.
+#: A kind of work, or the rank's own waiting, is the cause if it makes up at least this part of the rank's
+#: lateness.
 _MOST: Final = 0.5
 #: Parts of a step, their names, and the kind of cause that they show.
 _PARTS: Final = {
@@ -159,7 +160,7 @@ def _rows(late: pl.DataFrame) -> pl.DataFrame:
 def _cause(
     answers: Answers, late: pl.DataFrame, worst: dict[str, int]
 ) -> tuple[str | None, str, Edit | None]:
-    """Return the kind of cause (None: not known), its description, and the change to propose."""
+    """Return the kind of the cause (None: not known), the cause in words, and the change to propose."""
     lateness = int(worst["lateness"])
     steps = _steps(answers, late)
     mine = pl.col("process") == worst["process"]

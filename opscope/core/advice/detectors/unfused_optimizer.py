@@ -121,7 +121,8 @@ def _steps(rows: pl.DataFrame) -> int:
 
 
 def _saving(alone: pl.DataFrame) -> tuple[int, int, Floats]:
-    """Return the gaps (ns), the most that may be saved (ns), and the factor that remains of each duration."""
+    """Return the gaps (ns), the most that may be saved (ns), and the factor by which each duration is
+    multiplied."""
     lane = ["process", "device", "lane", "step"]
     ordered = alone.sort(*lane, "start").with_columns(
         pl.max_horizontal(

@@ -57,9 +57,7 @@ _GENERAL: Final = "Compute with whole arrays, and read the result once after the
 def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return one finding for all loops that read values one by one."""
     if not answers.cpu_only:
-        return CannotTell(
-            "it is about CPUs; a read of a device's value waits, which sync_calls is about"
-        )
+        return CannotTell("it is about CPUs; for reads of a device's values see sync_calls")
     why = unrecorded(answers)
     if why is not None:
         return CannotTell(why)
@@ -97,8 +95,9 @@ def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the loops in these steps: process, thread, step, source (the line with most reads), reads,
     start, end and time (ns).
 
-    A loop is reads of one thread in one step with at most ``_BETWEEN`` ops between two of them, and no
-    layer's product: where a model runs in each turn, the next turn needs what was read (an action, a token).
+    A loop consists of reads of one thread in one step with at most ``_BETWEEN`` ops between two reads, and no
+    layer's product between them: if a model runs in each turn, the next turn needs what was read (an action,
+    a token).
     """
     outer = outermost(answers)
     if not outer["reads"].any():
@@ -131,7 +130,7 @@ def outermost(answers: Answers) -> pl.DataFrame:
     """Return the outermost ops, reads and runs of programs: process, thread, step, start, end (ns), source,
     whether each reads, and whether it is a layer's product.
 
-    What an optimizer reads, such as the number of its step, is no loop of the program.
+    Reads by an optimizer, such as of the number of its step, are left out.
     """
     columns = ("process", "thread", "step", "start", "end", "source", "reads", "product")
     ops = answers.ops(categories=True).filter(

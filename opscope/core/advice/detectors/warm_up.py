@@ -39,8 +39,8 @@ def find(answers: Answers) -> Answer:
     judged = steps.filter(pl.col("warm_up").is_not_null())
     if judged.is_empty():
         return CannotTell(
-            f"there are {len(steps):,} steps, and from {FEWEST} in a process on it can be told which are"
-            " warm-up"
+            f"there are {len(steps):,} steps, but no process has the {FEWEST} that are needed to tell which"
+            " are warm-up"
         )
     warm = judged.filter("warm_up")
     return [_finding(answers, judged, warm, len(steps) - len(judged))] if len(warm) else []

@@ -152,7 +152,8 @@ def _scale_threads(changed: Scaled, spans: pl.DataFrame) -> None:
 
 
 def _least(count: int, first: Ints, last: Ints, factor: Floats) -> Floats:
-    """Return for each of ``count`` places the least factor of the stretches ``[first, last)`` over it, or 1.
+    """Return for each of ``count`` places the least factor of the stretches ``[first, last)`` that contain
+    it, or 1.
 
     Each stretch is covered by two overlapping ones whose length is a power of two. From the longest down,
     each passes its least factor to its halves. This takes log2(``count``) passes, however the stretches

@@ -66,12 +66,13 @@ class Graph:
     """Nodes lane by lane and the edges between lanes; times in ns since ``low``, the window's start.
 
     Per node: ``time``, ``kind``, ``lane``, ``ref`` (the place of its work, or the row of its call, else -1),
-    ``duration`` (of the work that starts there), ``weight`` (thread: the work since the node before; stream:
-    from the end of the work before to the start), ``first`` (no node is before it in its lane), ``rooted``
-    (it follows the window's start). Per edge: ``source``, ``target``, ``delay`` from the source's end, and
-    ``shared``: the delay is the transfer of a collective that others entered last. ``bound``: the edge that
-    ended last, FROM_START or IN_LANE. ``threads``: number of thread lanes. ``steps``: the step ranges that
-    have ended (columns process, thread, start, end; ns), whose n-th has the marks 2 n and 2 n + 1.
+    ``duration`` (of the work that starts there), ``weight`` (on a thread: the work since the previous node;
+    on a stream: the time from the end of the previous work to the start), ``first`` (it is the first node of
+    its lane), ``rooted`` (it follows the window's start). Per edge: ``source``, ``target``, ``delay`` from
+    the source's end, and ``shared``: the delay is the transfer of a collective that others entered last.
+    ``bound``: the edge that ended last, FROM_START or IN_LANE. ``threads``: number of thread lanes.
+    ``steps``: the step ranges that have ended (columns process, thread, start, end; ns), whose n-th has the
+    marks 2 n and 2 n + 1.
     """
 
     low: int
@@ -489,8 +490,8 @@ def _behind(nodes: _Nodes) -> tuple[Ints, Ints]:
 def _late(
     nodes: _Nodes, called: Ints, launched: Ints, delay: int, gap: int, waiting: Waits
 ) -> Ints:
-    """Return the places of work that began later than its launch and the earlier work of its stream
-    explain."""
+    """Return the places of work that began later than can be explained by its launch and the earlier work of
+    its stream."""
     work = nodes.work
     ready = np.full(len(work), np.iinfo(np.int64).min // 2)
     ready[1:] = np.where(work.lane[1:] == work.lane[:-1], work.end[:-1], ready[1:]) + gap
@@ -531,7 +532,8 @@ def _own_calls(
     last = np.full(len(nodes.time), np.iinfo(np.int64).min)
     np.maximum.at(last, target, ended[source])
     free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
-    # with a single long wait, its whole time would count as its own and would stay even if the work took none
+    # if there is a single long wait, all of its time would count as the call's own and would stay even if the
+    # work took no time
     held = np.clip(last[waited] + nodes.low - nodes.called[call], 0, lasted[call])
     durations = lasted[call] - held
     for code_of_name in range(len(names)):
@@ -577,7 +579,7 @@ def _bind(graph: Graph) -> None:
     last = np.flatnonzero(came == best[graph.target])
     target, rank, beyond = graph.target[last], rank[last], came[last] > arrival[last]
     before = target - 1
-    # when it ended
+    # when the source ended
     raw = np.where(graph.first[target], least, time[before] + graph.duration[before])
     raw[graph.rooted[target]] = 0
     wins, ties = np.flatnonzero(beyond), np.flatnonzero(~beyond & (rank > raw))

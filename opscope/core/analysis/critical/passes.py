@@ -26,8 +26,9 @@ _STAGES: Final = 3
 
 
 class Pass(NamedTuple):
-    """Nodes that are computed together: the ways ``[first, last)`` to them, the events ``[begin, end)``
-    among them, the number of pieces of lanes, and ``dense``: whether nodes are computed one at a time."""
+    """Nodes that are computed together. ``[first, last)``: the ways to these nodes. ``[begin, end)``: the
+    events among these nodes. There is the number of pieces of lanes, too. ``dense``: whether the nodes are
+    computed one at a time."""
 
     first: int
     last: int

@@ -1,4 +1,5 @@
-"""The critical path: from the end of the window backwards along what each piece of work waited for last."""
+"""The critical path: from the end of the window backwards, from each piece of work to what it waited for
+last."""
 
 from __future__ import annotations
 

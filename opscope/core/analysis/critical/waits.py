@@ -68,8 +68,8 @@ _WAIT_CALLS: Final = r"\A(cuda|cu|hip)StreamWaitEvent"
 
 
 def coinciding(trace: Trace, work: Work, late: Ints) -> tuple[Ints, Ints]:
-    """Return, for the places ``late`` of work that began later than its stream and launch explain, the work
-    of another stream of the device that ended just before, as pairs (before, after).
+    """Return, for the places ``late`` of work that began later than its stream and launch can explain, the
+    work of another stream of the device that ended just before, as pairs (before, after).
 
     None if the trace has synchronisation events, which show this exactly, or no call that makes a stream
     wait.
@@ -107,7 +107,8 @@ class _Streams:
             np.maximum.accumulate(work.end[part], out=self._reach[part])
 
     def last(self, lane: int, before: Ints, by: Ints) -> Ints:
-        """Return the place of the last work launched ``before`` each time that had ended ``by`` another."""
+        """Return the place of the last work that was launched ``before`` one time and had ended ``by``
+        another, for each pair of times."""
         part = self._work.stream(lane)
         launched = np.searchsorted(self._work.launched[part], before, "left")
         ended = np.searchsorted(self._reach[part], by, "right")
@@ -235,7 +236,7 @@ def _calls(
         here = (process == key[0]) & ((device < 0) | (device == key[1]))
         last = np.where(here, streams.last(lane, begin, end), NONE)
         streams_waited = np.flatnonzero((last >= 0) & (kinds == 1))
-        # a later call of the same thread that waits for the same work adds nothing
+        # if a later call of the same thread waits for the same work, it adds nothing
         _, _, once = pairs(thread[streams_waited], last[streams_waited])
         streams_waited = (
             streams_waited[np.sort(np.unique(once, return_index=True)[1])]

@@ -36,9 +36,9 @@ class Change:
 
     ``ops``: by name, for the host's time inside an op and the device work launched there; if nested ops are
     named, the innermost decides. ``kernels``: by name. In both ``*`` matches any text. ``copies``,
-    ``communication``: for the device work of that kind. ``launches``: for the calls that launch work and the
-    delay until it starts. ``host``: for all time of threads in which they do not wait. Raises ValueError for
-    a factor that is negative, not finite, or above 1000.
+    ``communication``: for all copies and all collectives. ``launches``: for the calls that launch work and
+    the delay until it starts. ``host``: for all time of threads in which they do not wait. Raises ValueError
+    for a factor that is negative, not finite, or above 1000.
     """
 
     ops: Mapping[str, float] = field(default_factory=dict)

@@ -91,7 +91,8 @@ def device_work(attribution: Attribution) -> Work:
 
 
 def _number(columns: list[Ints]) -> tuple[list[tuple[int, int, int, int]], NDArray[np.int32]]:
-    """Return the distinct (process, device, context, stream) in order, and the number of each row's."""
+    """Return the distinct (process, device, context, stream) in order, and for each row the number of its
+    own."""
     keys = [np.unique(columns[0])]
     lane = np.searchsorted(keys[0], columns[0]).astype(np.int32)
     for column in columns[1:]:

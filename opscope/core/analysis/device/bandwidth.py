@@ -51,9 +51,9 @@ def bandwidth(memops: pl.DataFrame) -> pl.DataFrame:
     src_kind, dst_kind, calls, bytes, total, busy_time (ns), mean_bandwidth, least_bandwidth,
     median_bandwidth, most_bandwidth (bytes/s), reason.
 
-    ``memops`` is the trace's table. ``mean_bandwidth`` is the bytes over the time of the copies whose
-    bytes are known; the others are of single copies. Copies without a duration have no rate of their own. All
-    are null where no bytes are recorded.
+    ``memops`` is the trace's table. ``mean_bandwidth`` is the bytes over the time of the copies whose bytes
+    are known; the other bandwidths are of single copies. Copies without a duration have no bandwidth of their
+    own. All bandwidths are null where no bytes are recorded.
     """
     length = pl.col("end") - pl.col("start")
     is_sized = pl.col("bytes").is_not_null()

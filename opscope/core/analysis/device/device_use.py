@@ -284,7 +284,7 @@ class _Sums:
         ).with_columns(_over("tensor_core_time", "kernel_time").alias("tensor_core_share"))
 
 
-#: The quantities that are integrated; for the rates, also the kernel time for which they are known.
+#: Quantities of which there is also the kernel time for which they are known.
 _RATES: Final = ("achieved", "theoretical")
 _INTEGRALS: Final = (
     *("kernel_busy", "kernel_time", "tensor_core_time", "tensor_core_undetermined_time"),
@@ -382,7 +382,7 @@ class _Times:
     cuts: Ints  # the intervals cuts[i] to cuts[i + 1] start in part i
     first: Ints  # how long each is open in the part in which it starts
     over: Ints  # intervals that are open in later parts too
-    since: Ints  # from when
+    since: Ints  # from when they are open
     end: Ints
 
     @classmethod

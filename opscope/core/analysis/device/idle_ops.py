@@ -49,9 +49,8 @@ _BY: Final = ("op", "direction", "layer", "source", "range", "phase")
 @dataclass(slots=True)
 class Pieces:
     """Pieces of the gaps caused by the host. ``gap``: number of the gap; ``start``, ``end`` (ns);
-    ``process``, ``thread``: who worked; ``op``: row of ``ranges``, ``call``: of ``calls`` (-1: none);
-    ``launching``: whether the launch that ends the gap has begun.
-    """
+    ``process``, ``thread``: who worked; ``op``: row of ``ranges`` (-1: none), ``call``: row of ``calls`` (-1:
+    none); ``launching``: whether the launch that ends the gap has begun."""
 
     gap: Ints
     start: Ints

@@ -160,7 +160,8 @@ def numbered_steps(attribution: Attribution) -> pl.DataFrame:
 def answer(profile: Answers, *, kernel_wait: int = KERNEL_WAIT) -> pl.DataFrame:
     """Idle time of each device in each step, by what the next work waited for.
 
-    The step's time on the host is its busy and its idle time; a gap counts with its part inside the step.
+    Busy and idle time of the device add up to the step's time on the host; a gap counts with its part
+    inside the step.
     """
     return idle_steps(profile.attribution, profile.of(work_on_devices), kernel_wait)
 

@@ -54,8 +54,8 @@ class Launches:
     """One entry per call that launched something and per stream or device that it launched on.
 
     ``lane``: row of ``work.devices`` or ``work.streams``. ``call``: row of ``calls``; ``called``,
-    ``returned``: its begin and end, ``start``: the start of its first work (ns). ``work``: the row of that
-    work in the device work. ``busy``: the sum of the durations of its work (ns); ``many``: the number of
+    ``returned``: its begin and end (ns); ``start``: when its first work started (ns). ``work``: the row of
+    this work in the device work. ``busy``: the sum of the durations of its work (ns); ``many``: the number of
     pieces of work.
     """
 

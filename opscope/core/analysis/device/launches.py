@@ -130,7 +130,7 @@ def launches(trace: Trace, kernels: pl.DataFrame) -> Launches:
 
 
 def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
-    """Return a kernel of each distinct configuration, and the configuration's number of each kernel."""
+    """Return a kernel of each distinct configuration, and for each kernel the number of its configuration."""
     number: NDArray[np.int32] = np.zeros(len(kernels), np.int32)
     if not len(kernels):
         return np.empty(0, np.int64), number

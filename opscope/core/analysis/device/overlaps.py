@@ -1,4 +1,5 @@
-"""How computation, communication and copies share the time of each device: alone, in pairs, and all three."""
+"""How computation, communication and copies share the time of each device: alone, two at a time, and all
+three at a time."""
 
 from __future__ import annotations
 

@@ -147,8 +147,9 @@ def _layers(ops: Ops, op: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int8]]:
 def _repeat(
     stream: Stream, time: Ints, longest: int, least: int
 ) -> tuple[dict[int, NDArray[np.int32]], pl.DataFrame]:
-    """Return for each length the number of the repeated window that begins at each place (-1: none), and
-    the windows that are not part of a longer one with as many occurrences: length, number, total (ns)."""
+    """Return for each length the number of the repeated window that begins at each place (-1: none), and the
+    windows that are not part of a longer one with the same number of occurrences: length, number, total (ns).
+    """
     size = len(stream.code)
     numbers: dict[int, NDArray[np.int32]] = {}
     tables: list[pl.DataFrame] = []
@@ -203,7 +204,7 @@ def _disjoint(
         starts = np.flatnonzero(numbers[length] == number)
         apart_by = np.diff(starts)
         if len(apart_by) and int(apart_by.min()) < length:
-            # it overlaps itself, so it is a shorter sequence repeated: ababab is ab
+            # a sequence that overlaps itself is a shorter sequence repeated: ababab is ab
             period = int(apart_by.min())
             length = max(period, 2)
             starts = np.flatnonzero(numbers[length] == numbers[length][starts[apart_by.argmin()]])

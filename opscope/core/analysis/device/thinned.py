@@ -29,7 +29,7 @@ def thinned(time: Ints, value: NDArray[Any], most: int = POINTS) -> Ints:
     stretch = (time - low) // width
     begin = np.flatnonzero(np.append(True, stretch[1:] != stretch[:-1]))
     end = np.append(begin[1:], len(time)) - 1
-    # by value within each stretch: the ends of its run are its extremes
+    # sorted by value within each stretch: the first and the last are the extremes
     order = np.lexsort((value, stretch))
     keep: Ints = np.unique(np.concatenate((begin, end, order[begin], order[end])))
     return keep

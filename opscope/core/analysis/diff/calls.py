@@ -78,8 +78,8 @@ def _where(op: Called) -> str:
 
 def words_of_calls(name: str, a: float, b: float, per: str = "", other: float = 0.0) -> str | None:
     """Return in words the change of an op called ``a`` and then ``b`` times: new, gone, or how often now;
-    None if it is called as often, up to the share ``other``. ``per``: the unit that these calls are
-    counted in."""
+    None if the number is the same, up to the relative difference ``other``. ``per``: the unit that these
+    calls are counted in."""
     if not a or not b:
         return None if a == b else f"{name} is {GONE if not b else NEW}"
     if abs(b / a - 1) > other:

@@ -47,8 +47,8 @@ class Limit:
 class Held:
     """The result for a limit: whether it was exceeded, the change (ns; None: not known), and one sentence.
 
-    ``judged``: whether this can be decided; a change that may be chance, or in incomplete data, neither keeps
-    nor exceeds the limit. ``noisy``: the limit is kept, but the size of the noise is unknown.
+    ``judged``: whether this can be decided; if a change may be chance, or the data are incomplete, it is
+    undecided. ``noisy``: the limit is kept, but the size of the noise is unknown.
     """
 
     limit: str

@@ -123,7 +123,7 @@ class Keys:
         return label
 
     def _of_ops(self, rows: Ints, start: Ints, *, inherit: bool) -> Ints:
-        """Return the labels of op rows; with ``inherit``, an op without shapes takes those of the op
+        """Return the labels of op rows; with ``inherit``, an op without shapes takes the shapes of the op
         around it."""
         if not len(rows):
             return np.empty(0, np.int64)

@@ -50,7 +50,7 @@ def quantile(degrees: Floats) -> Floats:
 class Typical:
     """The trimmed mean (ns) of each group's steps, and its variance; None for fewer than two steps.
 
-    ``kept`` of ``steps`` are in the mean; ``seen``: the number of steps in which each group took time.
+    ``kept`` of ``steps`` are in the mean; ``seen``: the number of steps in which the group took time.
     """
 
     middle: Floats
@@ -114,7 +114,8 @@ def typical_value(values: Sequence[float]) -> Typical:
 def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
     """Return how far (ns) the typical steps may differ by chance; None if a run has fewer than two steps.
 
-    NaN: too few steps have any time, or fewer than ``fewest`` of a run have, all equal.
+    NaN: too few steps of the group have any time, or fewer than ``fewest`` steps of a run have, and their
+    times are equal.
     """
     if a.variance is None or b.variance is None:
         return None
@@ -135,8 +136,8 @@ def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
 def as_one_of(several: Typical, lone: Typical) -> Typical:
     """Return the typical values of one run compared with several runs of a program, each an observation.
 
-    Its mean may differ by chance as much as theirs do, which its own steps do not show: runs differ more than
-    steps.
+    The mean of the single run may differ by chance as much as the means of the others do. Its own steps do
+    not show this, because runs differ more than steps.
     """
     if several.variance is None:
         return lone

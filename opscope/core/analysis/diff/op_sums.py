@@ -40,7 +40,7 @@ OP_SUMS: Final = {
     "byte_rate_b": pl.Float64,
     "reason": pl.String,
 }
-#: Function that returns the typical values of each run's values (group, unit, time) in the given number of
+#: Function that returns the typical values of each run's values (group, unit, time), for the given number of
 #: groups; None if the noise is unknown.
 TypicalOf: TypeAlias = Callable[[Sequence[pl.DataFrame], int], list[Typical] | None]
 _COSTS: Final = {"flops": "flop_rate", "bytes": "byte_rate"}

@@ -53,7 +53,7 @@ def opless(matched: Matched, a: Reduced, b: Reduced) -> pl.DataFrame:
     """Return ``group``, ``unsure`` and ``reason`` of the groups with work without an op.
 
     ``unsure``: work of its name has an op in one of the runs, in different proportions: whether the group
-    itself is more, less, new or gone is unknown.
+    itself grew, shrank, is new or is gone is unknown.
     """
     work = _work(matched, a, b)
     counts = ("calls", "opless", "unlaunched", "early")

@@ -35,7 +35,7 @@ def chances(n: int, m: int) -> Floats:
     """Return the probability that ``n`` and ``m`` values of equal programs have at most 0, 1 … inversions,
     in either direction. An inversion is a pair in the rarer of the two orders."""
     row = [np.ones(1)] * (m + 1)
-    for i in range(1, n + 1):  # recurrence on which side has the largest of i and j values
+    for i in range(1, n + 1):  # recurrence by the side that has the largest of the i + j values
         ways = [np.ones(1)]
         for j in range(1, m + 1):
             both = np.zeros(i * j + 1)

@@ -83,7 +83,7 @@ _UNKNOWN: Final = "not known in {side}: {parts}"
 #: Column that numbers the processes of a rank: two files may belong to one rank.
 _KEY: Final = ["rank", "nth"]
 _SIDES: Final = ("a", "b")
-#: The fewest stretches of a rank that has at least as many steps.
+#: A rank has at least this many stretches, if it has as many steps.
 FEWEST: Final = 3
 
 

@@ -18,7 +18,7 @@ from opscope.core.analysis.diff.tables import Difference
 from opscope.core.question import units
 
 #: Known replacements of many ops by one: a description, the name of the single op, an op that becomes rarer,
-#: and whether the replaced ops are those of its layers (else all of its direction).
+#: and whether only ops of the rarer op's layers are replaced (else all ops of its direction).
 _FUSED: Final = (
     (
         "the attention",
@@ -70,7 +70,7 @@ def reason(difference: Difference) -> Reason | None:
         if time * change > 0 and abs(time) >= _LEAST * abs(change):
             reasons.append((words, time))
             parts |= set(rows["op"])
-    # an op that went into another, or came out of it, is no reason of its own
+    # an op that was merged into another, or split from it, is no reason of its own
     apart = ~pl.col("op").is_in(list(parts)).fill_null(False)
     reasons += [
         (words, time)

@@ -54,8 +54,8 @@ UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end":
 SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
 WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
 WAITING: Final = {"late": pl.Int32, "rank": pl.Int32, "waiting": pl.Int64}
-#: ``copy``: the kind, for a copy or set. ``unlaunched``: how many have no launch record; ``early``: how many
-#: of these ran before all work of their stream that has one, so they were launched before the window.
+#: ``copy``: the kind of a copy or set. ``unlaunched``: how many kernels have no launch record; ``early``: how
+#: many of these ran before all work of their stream that has one, so they were launched before the window.
 KERNELS: Final = {
     "key": pl.Int64,
     "name": pl.Categorical,
@@ -77,7 +77,7 @@ class Reduced:
     ``samples.SAMPLED``); ``left_out``: number of steps not counted: warm-up or not captured. ``reason``: why
     a unit's length is not known. ``keys``: the distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and
     key its exclusive time, with key -1 for the rest; it adds up to the units. ``work``: per unit and key the
-    time and number of its device work (without a GPU, of the op itself), wherever else something ran.
+    time and number of its device work (without a GPU, of the op itself), no matter what else ran then.
     ``kernels``: per key and name of a kernel, or kind of a copy. ``known``: which parts are known. ``about``:
     the properties of the run, one per row.
     """
@@ -277,8 +277,8 @@ def _runs(ops: Ops, table: pl.DataFrame) -> pl.DataFrame:
 def _cut(
     ops: Ops, units: pl.DataFrame, keys: Keys, exchanged: Callable[[], pl.DataFrame]
 ) -> tuple[list[tuple[Ints, list[Cut], Ints]], tuple[bool, ...]]:
-    """Return per process its rows of ``units``, the pieces of these that belong to each class of events,
-    and the rest (ns); and which parts any process knows. No row has a label yet."""
+    """Return per process its rows of ``units``, the pieces of these that belong to each class of events, and
+    the rest (ns); and the parts that are known of any process. No row has a label yet."""
     process = processes_of(units["process"])
     known_parts = np.zeros(len(PART_NAMES), bool)
     parts = []
@@ -320,7 +320,7 @@ def _record(
     """Leave out units in which nothing was recorded, and return their number; if all units are such, no part
     is known.
 
-    MindSpore's device traces mark ten steps and hold the tasks of one.
+    MindSpore's device traces mark ten steps but have the tasks of one.
     """
     seen = np.zeros(len(units), bool)
     seen[spent.filter((pl.col("label") != NONE) & (pl.col("time") > 0))["unit"].to_numpy()] = True
@@ -427,7 +427,7 @@ class _Classes:
 
 
 def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return per unit and label the time and calls of its work, and per label and kernel name both."""
+    """Return per unit and label the time and calls of its work, and the same per label and kernel name."""
     trace, attribution = ops.attribution.trace, ops.attribution
     columns = ("unit", "label", "time", "calls")
     tables, named = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))], []

@@ -22,7 +22,8 @@ ROWS: Final = 30_000
 RANK_ROWS: Final = 1_000
 #: Fewest stretches from which the noise of an op is known, and the most that are kept.
 STRETCHES: Final = (FEWEST + 3, 120)
-#: From this many runs on, each run is an observation of the noise; with fewer, each of their stretches is.
+#: From this many runs on, the noise is that of runs: each run is one observation. With fewer runs each of
+#: their stretches is one.
 RUNS: Final = 5
 
 
@@ -90,7 +91,7 @@ def joined(runs: Sequence[Reduced]) -> Reduced:
     for other in runs[1:]:
         if (other.unit, other.parts, other.has_ops) != (first.unit, first.parts, first.has_ops):
             raise ValueError(
-                "its runs are not of one kind: steps, iterations, whole runs, light mode"
+                "its runs are of different kinds (steps, iterations, whole runs or light mode)"
             )
     keys, places = _keys(runs)
     units, tables = [], {"spent": [first.spent.clear()], "work": [first.work.clear()]}

@@ -1,8 +1,9 @@
 """The difference of two reduced profiles as tables: the step, its parts, the causes, ops and kernels.
 
 Times are means per step in whole ns. They are rounded so that they add up: the mean of the step is rounded
-down, and the rounding losses of its pieces are given back, one ns each, to the pieces that lost most. So the
-parts and the causes add up to the step on both sides, and their changes to its change, exactly.
+down, and the rounding losses of its pieces are given back, one ns each, to the pieces that lost most. So on
+both sides the parts add up exactly to the step, and so do the causes; the changes add up to the step's
+change.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class Difference:
 
     a: Reduced
     b: Reduced
-    #: Why whole runs are compared although one of them has steps, or why only the parts known to both are.
+    #: Why whole runs are compared although one of them has steps, or why only parts are compared that are
+    #: known of both.
     told: str | None = None
 
     @property

@@ -109,8 +109,8 @@ def kind_by_name(
     """Return the kind that the names show (None: none), and whether that kind is impossible for a running
     thread.
 
-    The frame at ``place``, which is shown, decides if it imports or compiles; else the call of the innermost
-    frame, or that frame's own function.
+    If the frame at ``place``, which is shown, imports or compiles, it decides; else the call of the innermost
+    frame decides, or the innermost frame's own function.
     """
     inside = [file.replace("\\", "/") for file, _, _ in frames[: place + 1]]
     if any(file.startswith(_IMPORTS) for file in inside):

@@ -111,8 +111,8 @@ def outside_lines(profile: Answers) -> pl.DataFrame:
 
 
 def lines_of_steps(profile: Answers) -> pl.DataFrame:
-    """Return ``outside_lines`` of the threads with steps, of all threads in a process without: what waits or
-    works beside the steps is not what they wait for."""
+    """Return ``outside_lines`` of the threads with steps, or, in a process without steps, of all threads:
+    what other threads do beside the steps is not what the steps wait for."""
     lines = profile.of(outside_lines)
     ended = ended_steps(profile.attribution.trace["ranges"])
     steps = ended.select(
@@ -342,7 +342,8 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def _time_in_steps(lines: pl.DataFrame, steps: pl.DataFrame) -> tuple[Ints, int | None]:
-    """Return how long (ns) each row lies in its thread's steps, and the time of these; None without steps."""
+    """Return how long (ns) each row lies in its thread's steps, and the time of these steps; None without
+    steps."""
     inside = np.zeros(len(lines), np.int64)
     total = 0
     rows = lines.with_row_index("row")

@@ -113,9 +113,10 @@ def input_pipeline(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The stages of the input pipeline, as its framework told them: queues, then ops; empty if none did.
+    """The stages of the input pipeline, as its framework reported them: queues, then ops.
 
-    Each op's queue holds what it has made and the op above it has not taken.
+    The queue of an op has the elements that the op has made and the op above has not yet taken. The
+    table is empty if the framework reported nothing.
     """
     return input_pipeline(stage_samples(profile.trace))
 
@@ -153,7 +154,7 @@ QUESTION = Question(
         Report(
             name="input_pipeline",
             title="Input pipeline: queues and ops",
-            empty="no stage of an input pipeline was told: MindSpore's dataset tells them",
+            empty="no stage of an input pipeline was recorded: MindSpore's dataset reports them",
             written=False,
             forms=[
                 Column("ready", "ready", units.ratio),

@@ -159,7 +159,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     waits_of_input = waits_of_input.with_columns(
         pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
     )
-    # a graph only announces waits whose times opscope's own recordings have
+    # a graph only announces waits; opscope's own recordings have the times of these
     several = pl.col("timed").any().over("process")
     return _outermost(waits_of_input.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
 
@@ -206,7 +206,8 @@ def _loader_of(
         workers = 0 if single else None
         return f"DataLoader ({torch[1]})", source, workers, None, None, True, False, True
     if reading.role == "op" and call is not None and call.name.startswith(TENSORFLOW_LOADER):
-        # a graph's node is announced when it hands its work over; an op by itself waits
+        # a range of a graph's node is over when the node has handed its work over; an op outside a graph
+        # waits
         alone = reading.key is None
         return "tf.data", _source(call), None, None, None, alone, not alone, alone
     if reading.role == "user" and text == MINDSPORE_LOADER:
@@ -264,7 +265,7 @@ def _place(
 ) -> pl.DataFrame:
     """Return the waits with the ``row`` of their step, -1 if they belong to no step that ended.
 
-    It is the innermost step around the wait's start, else the next step on its thread. A wait after a step
+    A wait's step is the innermost one around its start, else the next one on its thread. A wait after a step
     that did not end belongs to no step, such as the wait at the end of the last epoch. Nor does a wait of an
     evaluation: after it, a pass began (``passes``) before the next step.
     """

@@ -165,7 +165,7 @@ def cost(trace: Trace) -> pl.DataFrame:
 def answer(profile: Answers) -> pl.DataFrame:
     """The time of all steps of a training, by phase; the phases exclude each other and add up exactly.
 
-    Quantiles are right within 1 %. Steps that were recorded in full besides are not in it.
+    Quantiles are right within 1 %. Steps that were also recorded in full are left out.
     """
     return totals(profile.trace)
 

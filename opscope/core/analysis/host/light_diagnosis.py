@@ -85,9 +85,8 @@ Floats = NDArray[np.float64]
 
 def diagnosis(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
     """Return a row per finding (``FINDINGS``; ns), the most costly first, or a row that says that there is
-    none; then what cannot be judged. ``lost``: how much shorter all steps together would be without it, at
-    most; null if unknown.
-    """
+    none; then what cannot be judged. ``lost``: how much shorter, at most, all steps together would be without
+    the cause; null if unknown."""
     by_rank = dict(ranks(trace).rows())
     rows: list[dict[str, Any]] = []
     cannot_tell: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
 """Python frames traced by a profiler (torch.profiler's ``with_stack``), converted to samples of stacks.
 
 Such a frame is a range of the domain ``python``: ``train.py(42): step``, with the line where the function
-begins, or ``<built-in method acquire of _thread.lock object at 0x7f>``. Between two of their ends a thread
-was in one of them; that is a sample whose ``start`` and ``end`` were traced (``samples`` 0).
+begins, or ``<built-in method acquire of _thread.lock object at 0x7f>``. Between two begins or ends of frames,
+a thread was in one path of frames. This is a sample whose ``start`` and ``end`` were traced (``samples`` 0).
 """
 
 from __future__ import annotations

@@ -432,8 +432,8 @@ def answer(profile: Answers) -> pl.DataFrame:
     """All of each process's wall time, from its start to its exit: the rows of a process add up to it.
 
     Time in an import or a compilation counts there, also within a step. Steps are divided by phase;
-    communication is where nothing else ran, in light mode the collectives that the program calls itself.
-    Not known: null, with the reason.
+    communication is the time in which nothing else ran; in light mode, the time of collectives that the
+    program calls itself. Not known: null, with the reason.
     """
     light = profile.trace["light_steps"]["process"].unique().to_list()
     # the few steps that light mode recorded in full do not represent the run

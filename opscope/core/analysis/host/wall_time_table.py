@@ -1,5 +1,5 @@
-"""The wall time as the first screen shows it: one process, with the range over the other processes beside
-it."""
+"""The wall time as the first screen shows it: one process, with the smallest and largest values of the other
+processes beside it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL: Final = 0.005
 #: With more rows than these, rows with larger shares are merged too.
 _ROWS: Final = 7
 _LARGER: Final = (SMALL, 0.01, 0.02, 0.05)
-#: Phases that are all a smaller part of the run may have no rows of their own.
+#: If every phase is a smaller part of the run than this, the phases may have no rows of their own.
 _SHORT: Final = 0.05
 REST: Final = "the rest"
 #: The most failed processes that are named.

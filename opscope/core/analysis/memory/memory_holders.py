@@ -118,7 +118,7 @@ def _at_peak(trace: Trace) -> pl.DataFrame:
 
 
 def _rest(events: pl.DataFrame, both: pl.DataFrame) -> pl.DataFrame:
-    """Return the memory in use at the peak of each device that is in none of the blocks ``both``."""
+    """Return the memory in use at the peak of each device that is in none of the known blocks ``both``."""
     peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
     known = both.group_by(_PLACE).agg(pl.col("bytes").sum().alias("known"))
     return (

@@ -82,7 +82,7 @@ _LIBRARY: Final = "::"
 def block_rules(ops: Ops, table: pl.DataFrame, op_rows: Ints, layered: NDArray[np.bool_]) -> Ints:
     """Return for each block (``memory_blocks.blocks``) the rule that proves its kind, as a place in RULES.
 
-    ``op_rows``: the innermost op open when each was allocated, -1 for none; ``layered``: whether that has
+    ``op_rows``: the innermost op open when each was allocated, -1 for none; ``layered``: whether this op has
     a layer.
     """
     rules = np.full(len(table), _NOT_YET, np.int64)
@@ -151,7 +151,7 @@ class _Process:
         rules = np.full(len(start), _OUTSIDE, np.int64)
         same = (begin_pass >= 0) & (end_pass == begin_pass)
         next_step = _after(steps, at(ran.end, begin_pass, 0))
-        is_kept = end > next_step  # such a block is kept until the optimizer's next step has begun
+        is_kept = end > next_step  # a parameter is kept until the optimizer's next step has begun
         self._group = np.where(next_step < _NEVER, next_step, NONE - begin_pass)
         rules[kind == INPUT] = _INPUT
         of_step = kind == OPTIMIZER
@@ -261,8 +261,8 @@ class _Process:
         return mine
 
     def _parameters(self, rules: Ints, kept: Ints) -> None:
-        """Mark as parameters, among the blocks ``kept`` over all passes, as many of each size as there are
-        gradients.
+        """Mark as parameters, among the blocks ``kept`` over all passes, as many blocks of each size as there
+        are gradients of it.
 
         All gradients of one step exist at the same time, so there are as many parameters of a size as one
         backward pass made gradients of it. If there are fewer blocks of a size, not all parameters were

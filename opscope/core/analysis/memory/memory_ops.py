@@ -121,7 +121,7 @@ def _with_ancestors(
     Also return the sums of their own ``values``, and the sums that include all ops inside.
     """
     attribution = ops.attribution
-    there = np.zeros(len(attribution.parent), bool)  # a flag a row takes less time than a sort
+    there = np.zeros(len(attribution.parent), bool)  # one flag per row is faster than a sort
     there[ints] = True
     there |= attribution.above(there)
     every = np.flatnonzero(there)

@@ -88,7 +88,7 @@ def _of_device(
     lost = np.concatenate(([0], np.cumsum(np.where(size < 0, -size, 0))))
     before = np.concatenate(([0], total))  # in use before each event; unknown before the first
     has_event = last > 0
-    # the most in each span of events, including the event before: reduceat takes pairs of ends
+    # the maximum of each span of events and of the event before it: reduceat takes pairs of bounds
     ends = np.stack([np.maximum(first, 1), np.maximum(last, first) + 1], axis=1)
     highest = np.maximum.reduceat(
         np.append(before, before[-1:]), np.minimum(ends, len(before)).ravel()

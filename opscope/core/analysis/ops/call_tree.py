@@ -280,7 +280,7 @@ def _on_device(
 def _around(
     ops: Ops, hosted: _Hosted, launched: Launched, names: _Names, paths: _Paths, root: int
 ) -> Ints:
-    """Return the path above each kernel: its op's, else the path open around its launch, else that of the
+    """Return the path above each kernel: its op's, else the path open around its launch, else the path of the
     reason why neither is known."""
     path = at(hosted.path, launched.op.astype(np.int64))
     calls = ops.attribution.trace["calls"]
@@ -316,7 +316,8 @@ def _prune(
     kept = np.zeros(len(forest), bool)
     kept[order[: max(nodes, 1)]] = True
     kept[0] = True
-    # a path has at least as much time as one inside it, and comes first if equal, so it is kept too
+    # a path has at least as much time as a path inside it, and comes first if the times are equal, so it is
+    # kept if the inner one is
     above = forest.parent
     cut = np.flatnonzero(~kept & (above >= 0) & at(kept, above, 0).astype(bool))
     rest, of = np.unique(above[cut], return_inverse=True)

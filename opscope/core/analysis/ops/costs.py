@@ -76,7 +76,7 @@ class Costs:
         return np.where((found < 0) & self.around[rows], rows, found)
 
     def sized(self, sources: Ints) -> pl.Series:
-        """Return whether the bytes of each of the ``sources`` are known, from itself or from the ops
+        """Return for each of the ``sources`` whether its bytes are known, from the op itself or from the ops
         inside it."""
         known: pl.Series = cost_column(self, "bytes", sources).is_not_null()
         return known | pl.Series((sources >= 0) & self.around[sources])
@@ -87,7 +87,7 @@ class Costs:
         return pl.Series(self.canonical[rows] & known)
 
     def priced(self, rows: Ints) -> NDArray[np.int32]:
-        """Return the place in the catalogue of op rows that count or cost nothing; -1 for others."""
+        """Return the place in the catalogue of op rows whose cost counts or is zero; -1 for others."""
         return at(self.place, np.where(self.canonical[rows] | self.free[rows], rows, NONE))
 
 
@@ -147,7 +147,7 @@ def costs(
     priced = zeros(mapped, count, bool)
     for part in pieces(count):
         priced[part] = is_op[part] & something_known[place[part]]
-    for part in pieces(count):  # the work of an op with known cost is contained in that cost
+    for part in pieces(count):  # the cost of an op covers the ops inside it
         rows = part.start + np.flatnonzero(others[part] & ~priced[part])
         above = at(attribution.parent, rows).astype(np.int64)
         others[rows] = attribution.climb(above, priced) == NONE

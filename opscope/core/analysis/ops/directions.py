@@ -30,7 +30,7 @@ Spans: TypeAlias = tuple[Ints, Ints]
 FORWARD, BACKWARD, OPTIMIZER = (
     DIRECTIONS.index(name) for name in ("forward", "backward", "optimizer")
 )
-#: The phases whose ops get the phase's direction if their own text has none.
+#: The phases that give a direction to their ops, if an op's own text has none.
 _GIVING: Final = ("backward", "optimizer", "input")
 #: PyTorch's own range around an optimizer's step. If it calls a closure, that runs inside.
 _STEP: Final = "Optimizer.step"
@@ -57,7 +57,7 @@ class Settled:
 
 
 def own_directions(attribution: Attribution) -> Codes:
-    """Return per reading the direction in its text or category, -1 for none."""
+    """Return for each reading the direction that its text or category states, -1 for none."""
 
     def code(reading: Reading) -> int:
         if (
@@ -75,8 +75,8 @@ def stated(attribution: Attribution, context: Context) -> Codes:
     """Return the direction of each range row from its text and the ranges around it.
 
     It is the op's own, else that of the nearest op around it, else that of the phase around it, else forward,
-    or backward on a thread of autograd's engine. An op that autograd numbers inside an optimizer's step
-    belongs to a closure, because autograd is off during the optimizer's own work.
+    or backward on a thread of autograd's engine. If autograd numbers an op inside an optimizer's step, the op
+    belongs to the step's closure, because autograd is off during the optimizer's own work.
     """
     reading = attribution.meaning.reading
     own = own_directions(attribution)
@@ -210,12 +210,11 @@ def settle(
     in_backward: Callable[[Ints], Flags],
 ) -> Settled:
     """Return the directions, where ops that are not shown to belong to a forward pass have none. This is
-    judged only if something shows forward passes: opscope's own phases, or ops that autograd
-    differentiated (``differentiated``: their rows). Otherwise every op without a direction is forward.
-    ``in_backward``: whether ops begin in a backward phase of their process. Where phases show the calls of
-    models, an op outside them and their losses has no direction. Where only autograd shows the pass, an op
-    has none if it comes after the last differentiated op of its step, or reads a value back.
-    """
+    judged only if something shows forward passes: opscope's own phases, or ops that autograd differentiated
+    (``differentiated``: their rows). Otherwise every op without a direction is forward. ``in_backward``:
+    whether ops begin in a backward phase of their process. Where phases show the calls of models, an op
+    outside them and their losses has no direction. Where only autograd shows the pass, an op has no direction
+    if it comes after the last differentiated op of its step, or reads a value back."""
     phases = _Passes(attribution)
     if not phases.any and not (codes == BACKWARD).any():
         return Settled(codes)
@@ -257,7 +256,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 class _Settling:
-    """Settles a trace's ops, thread by thread. A *top* is an op with no op of its direction around it."""
+    """Settles a trace's ops, thread by thread. A *top* is an op that is in no other op of its direction."""
 
     def __init__(
         self,
@@ -347,7 +346,8 @@ class _Settling:
         return has_read[run]
 
     def _later_in_step(self, process: Ints, start: Ints, gradient: Flags) -> Flags:
-        """Return for each op whether a differentiated op of its step follows, or its step has none at all.
+        """Return for each op whether a differentiated op of its step follows, or its step has no
+        differentiated op at all.
 
         True also for an op outside steps, because its step is unknown.
         """

@@ -182,8 +182,8 @@ def _executions(owners: NDArray[np.int32], replay: NDArray[np.int32]) -> NDArray
 def _tensor_core(frame: pl.DataFrame, without: bool) -> pl.Series:
     """Return whether each kernel computes on Tensor Cores; null if it cannot be proved.
 
-    The kernel's name may prove either; its op or its device can only prove that it does not. ``without``:
-    no device has Tensor Cores.
+    The kernel's name may prove that it does or that it does not; its op or its device can only prove that it
+    does not. ``without``: no device has Tensor Cores.
     """
     codes, distinct = compact(frame["name"])
     named = gather(pl.Series(which_use_tensor_cores(distinct), dtype=pl.Boolean), codes)

@@ -82,7 +82,7 @@ def and_others(text: str, count: object) -> str:
 
 
 def _row(row: dict[str, Any], by: str, key: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return a row for display: its most frequent values, each with the number of others."""
+    """Return a row for display: of each column the most frequent value, with the number of other values."""
     if row["reason"] is not None:
         return row | {key: f"({row['reason']})"}
     if row[key] is None:

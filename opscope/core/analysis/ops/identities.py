@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """``number``: per range row the number of its op's identity, -1 if it is not an op.
+    """``number``: for each range row the number of its op's identity, -1 if it is not an op.
 
     Ops of one identity have equal columns in ``Ops.identify``, equal costs, and are all inside or all
     outside the windows in which kernels were captured. ``row``: per identity the last op row with it.

@@ -60,7 +60,8 @@ def kernels_frame(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
 def kernel_pieces(ops: Ops, executed: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield ``kernels_frame`` in pieces that fit in memory, in order; at least one piece."""
     table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
-    # one kernel on Tensor Cores proves that its op used them; if none is, give the most likely reason
+    # one kernel on Tensor Cores proves that its op used them; if no kernel did, the most likely reason is
+    # given
     used, hidden = (np.zeros(len(ops.attribution.is_op), bool) for _ in range(2))
     for marks, which in (
         (used, executed["tensor_core"].fill_null(False)),

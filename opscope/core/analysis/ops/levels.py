@@ -109,7 +109,7 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
     tensor, to a dispatch mode, to another overload of the same name, as ``aten::where`` of a number is, to an
     op of the same name on other sizes (a rank's part, or all of a vmap's batch), to several of the same name,
     to the ``aten::matmul`` by which vmap runs a product of the batch, to the ops of a forward derivative, or
-    to an op inside that launched the work (``launches``). Of nested ones, the outermost counts.
+    to an op inside that launched the work (``launches``). Of nested ops of this kind, the outermost counts.
     """
     attribution = names.attribution
     own = priced & names.rows(lambda name: "::" in name and not _passes_on(name))
@@ -132,11 +132,12 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
     other |= names.readings(is_partly_composite)[inner]
     same = word[inner] == word[outer]
     rows, nearest, other = rows[same], nearest[same], other[same]
-    # an op that calls its like several times is a loop over a batch
+    # an op that calls ops of its own kind several times is a loop over a batch
     passed = np.bincount(nearest, minlength=len(own)) > 1
     passed[nearest[other]] = True
     more = rows[passed[rows]]
-    while len(more):  # the same op around it, of another layer of the dispatcher, passes it on too
+    # if the same op of another layer of the dispatcher is around it, that op passes it on, too
+    while len(more):
         around = np.unique(nearest[np.searchsorted(rows, more)])
         around = around[~passed[around]]
         passed[around] = True
@@ -148,7 +149,7 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
 
 
 def composites(names: Names, kernels: Flags) -> Flags:
-    """Return which composite PyTorch ops do their work through these ``kernels`` (a flag per range row)."""
+    """Return which composite PyTorch ops call these ``kernels`` to do their work (a flag per range row)."""
     flags: Flags = names.attribution.above(kernels)
     flags &= names.rows(lambda name: name.startswith("aten::") and is_composite(name))
     return flags
@@ -186,7 +187,8 @@ def fake_runs(names: Names) -> Ints:
     here = np.flatnonzero(fake)
     rows = np.flatnonzero(is_op & ~fake)
     fake[rows[attribution.climb(rows, fake) != NONE]] = True
-    while len(here):  # the ops around, up to the subclass, do no work of their own either
+    # the ops around it, up to the one of the subclass, do no work of their own either
+    while len(here):
         here = np.unique(at(parent, here).astype(np.int64))
         here = here[here >= 0]
         here = here[passing[here] & ~fake[here]]

@@ -60,7 +60,8 @@ _TYPES: Final = {
     "signed char": "i8", "unsigned char": "u8", "c10::Half": "f16", "c10::BFloat16": "bf16",
 }  # fmt: skip
 _DTYPES: Final = tuple(_TYPES.values())
-#: Smaller numbers are sizes of elements (bytes); larger ones are places in _DTYPES plus this.
+#: From this number on, a kind is this number plus a place in _DTYPES; smaller kinds are sizes of elements
+#: (bytes).
 _FIRST_TYPE: Final = 1 << 16
 
 
@@ -73,8 +74,8 @@ def linked_costs(
 ) -> tuple[pl.DataFrame, Numbers]:
     """Return the catalogue with a row for each completed call, and each range row's place in it.
 
-    It completes only ops whose own FLOPs or bytes are not known, and only if they are known afterwards.
-    ``served`` returns the steps that a server names (``served_steps.SERVED``).
+    It completes only ops whose own FLOPs or bytes are not known, and only if the completed call makes them
+    known. ``served`` returns the steps that a server names (``served_steps.SERVED``).
     """
     ops = _Ops.of(attribution, catalogue, forward_of, target, served)
     reading = ops.reading.copy()
@@ -268,7 +269,7 @@ _WAYS: Final = (
 def _price(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Ints, pl.DataFrame]:
     """Return the op rows whose cost becomes known, their places in the catalogue, and its additional rows.
 
-    Each distinct pair of a reading and what completes it is costed once.
+    The cost of each distinct pair of a reading and its completion is computed once.
     """
     completed = pairs.others >= 0
     rows, others = pairs.rows[completed], pairs.others[completed]
@@ -280,7 +281,7 @@ def _price(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Int
     distinct, which = np.unique(keys, return_inverse=True)
     own, completing = np.divmod(distinct, span)
     costs_of_pairs = pairs.cost([ops.calls[number] for number in own.tolist()], completing.tolist())
-    # an op whose FLOPs were known before only gains if its bytes become known
+    # an op whose FLOPs were known before gains only if its bytes become known
     bare = catalogue["matrix_flops"].is_null().gather(own)
     better = costs_of_pairs["matrix_flops"].is_not_null() & (
         bare | costs_of_pairs["bytes"].is_not_null()
@@ -412,7 +413,7 @@ def _kind(kernel: str) -> int:
 
 
 def _of_elements(call: OpCall, kind: int) -> OpCall:
-    """Return the call with that kind for the elements of its lists whose type is not known."""
+    """Return the call with this kind of elements for its lists whose type is not known."""
     if kind < _FIRST_TYPE:
         return replace(call, params=(*call.params, ("element_size", kind)))
     dtype = _DTYPES[kind - _FIRST_TYPE]

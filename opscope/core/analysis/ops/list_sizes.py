@@ -116,7 +116,7 @@ def _of_pass(gradients: tuple[tuple[int, int], ...], calls: list[OpCall]) -> _Pa
         return None
     counts = [count for _, count in gradients]
     needed = sum(map(mul, blocks, counts))
-    # if no tensor needs two blocks, a list of as many scalars would have as many
+    # if no tensor needs two blocks, a list of as many scalars would need the same number of blocks
     shapes = [tensor.shape for tensor in tensors]
     return (shapes, counts, needed) if needed > sum(counts) else None
 

@@ -19,7 +19,8 @@ from opscope.core.tables.trace import SELECTED, Trace
 
 from .lost_ops import op_names
 
-#: The least of calls, and of their share of all, that are missing in a stretch, and of its share of the time.
+#: A stretch counts only from these limits on: the number of missing calls, their share of all calls, and the
+#: stretch's share of the time.
 _CALLS, _SHARE, _TIME = 20, 0.02, 0.01
 #: Missing calls must be this many times as frequent as recorded ones: a profiler that replays kernels for
 #: their counters, or loads a library, makes 30 times as many.
@@ -67,8 +68,8 @@ def unrecorded(trace: Trace, process: int) -> tuple[int, int]:
 
 def without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
     """Return how many of the kernels ``rows`` were launched while calls were recorded: they have no ids, or
-    none below those of all calls, as kernels have that were launched before the recording began; or many
-    ops of those that launch kernels were recorded before the first call."""
+    no id below the ids of all calls (kernels launched before the recording began have such ids); or many ops
+    that launch kernels were recorded before the first call."""
     trace = attribution.trace
     calls, kernels, ranges = trace["calls"], trace["kernels"], trace["ranges"]
     if not len(rows):

@@ -51,14 +51,15 @@ LEAST: Final = 0.01
 #: The kernels of the last launches may end after the recording. That explains at most this share of the
 #: launches (nsys's file of two H100 ends with 18 of 2,023).
 _AT_END: Final = 0.02
-#: With fewer kernels that have a launch, their numbers and those of launches may be of different kinds.
+#: If a smaller share of the kernels has a launch, the numbers of kernels and of launches may not be
+#: comparable.
 _LINKED: Final = 0.05
-#: Among alike steps, those with fewer kernels than this share of the usual number lost some.
+#: Of similar steps, those with fewer kernels than this share of the usual number lost some.
 _FEWER: Final = 0.9
 #: At the begin of an inferred step, this many kernels may belong to the neighbouring step.
 _AT_EDGE: Final = 2
-#: If this share of kernels has other ops than in the next step, ops are lost: none of eight real traces of
-#: repeating steps has one such kernel among up to 19,370.
+#: If this share of the kernels has an op other than in the next step, ops are lost: none of eight real traces
+#: of repeating steps has one such kernel among up to 19,370.
 _DIFFER: Final = 0.005
 #: With fewer repeating kernels, a share is not a reliable estimate.
 _COMPARED: Final = 20
@@ -68,7 +69,7 @@ _NEAR: Final = 0.1
 _ALIKE: Final = 0.01
 #: Texts in which a recorder reports records that it could not keep.
 _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
-#: Those of the texts above that mean missing records in the middle of the run, on host and device.
+#: The texts above that mean missing records in the middle of the run, on host and device.
 _AMID: Final = (
     r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
 )
@@ -177,7 +178,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
         # in a trace of chosen rows, ids are missing everywhere
         quiet = (0, 0) if reason == NOT_LINKED else unrecorded(trace, process)
-        # a launch without a kernel may be that of a kernel without an id
+        # a launch without a kernel may have launched a kernel that has no id
         number = int((of_call[lost] == process).sum())
         number -= min(number, int((mine & ~linked & unnumbered).sum()))
         # kernels without a launch are recorded, but count in no step
@@ -262,7 +263,8 @@ def _launches_without_kernel(attribution: Attribution, launches: NDArray[np.bool
         return rows
     about = ("process", "thread", "start", "end", "correlation")
     table = calls[rows].select(*about).with_columns(pl.Series("row", rows))
-    # the launch inside a runtime call has the same id; some runtimes launch what a queue waits for
+    # the launch inside a runtime call has the same id; some runtimes also launch, in a wait, what the queue
+    # waits for
     ids = pl.concat(trace[name].select("process", "correlation") for name in ("kernels", "syncs"))
     table = table.join(ids, on=["process", "correlation"], how="anti", nulls_equal=True)
     table = table.unique(["process", "correlation"], keep="last", maintain_order=True)
@@ -322,8 +324,8 @@ def _before_end(
     trace: Trace, rows: Ints, launches: NDArray[np.bool_], executed: NDArray[np.bool_]
 ) -> Ints:
     """Return the launches of ``rows`` except those at the end of a process, or of one of its windows, whose
-    kernels may have ended after the recording did: a few launches, after all that executed, with no later
-    call that waited for the device."""
+    kernels may have ended after the recording: a few launches, after all that executed, with no later call
+    that waited for the device."""
     calls = trace["calls"]
     process, start = calls["process"].fill_null(NONE).to_numpy(), calls["start"].to_numpy()
     waits = matching(calls["name"], _WAITS)
@@ -442,7 +444,7 @@ def _by_chance(attribution: Attribution) -> Ints:
 
 def _differing(attribution: Attribution, rows: Ints, low: Ints, high: Ints) -> float | None:
     """Return the share of the kernels ``rows`` of steps (from ``low`` to ``high``) whose op has another name
-    than that of the same kernel in the next step; None if no two steps run the same kernels."""
+    than the op of the same kernel in the next step; None if no two steps run the same kernels."""
     trace, links = attribution.trace, attribution.kernels
     called = trace["calls"]["start"].to_numpy()[links.call[rows]]
     place = np.searchsorted(low, called, side="right") - 1
@@ -465,15 +467,16 @@ def _differing(attribution: Attribution, rows: Ints, low: Ints, high: Ints) -> f
 
 
 def _lost_kernels(work: _Work) -> int:
-    """Return how many kernels are missing from steps with as many ops as others, in addition to those that
-    launches show."""
+    """Return how many kernels are missing, in addition to those that launches show, from steps that have as
+    many ops as other steps."""
     missing, steps = _fewer(work.kernels, work.ops)
     return 0 if work.inferred and missing <= _AT_EDGE * steps else missing
 
 
 def _lost_ops(work: _Work | None, ops: int) -> int | None:
-    """Return how many ops are missing in addition to ``ops``: ops that some steps lack although they launched
-    as many kernels as others, and ops that every step may lack. None if no two steps run the same kernels.
+    """Return how many ops are missing in addition to ``ops``: ops that some steps lack although these
+    launched as many kernels as other steps, and ops that every step may lack. None if no two steps run the
+    same kernels.
 
     Let p be the share of all ops that is missing. A kernel has the same innermost op in two steps if both
     records of the op exist, with probability (1 - p)^2; or if both are missing, p^2, and the op around it is
@@ -492,8 +495,8 @@ def _lost_ops(work: _Work | None, ops: int) -> int | None:
 
 
 def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
-    """Return by how much ``counts`` fall below the usual number in steps whose ``beside`` is usual, and in
-    how many steps. Both are 0 if fewer than half of these steps have the same number."""
+    """Of the steps with the usual number in ``beside``: return by how much ``counts`` fall below their usual
+    number, and in how many steps. Both are 0 if fewer than half of these steps have the same number."""
     if counts.min() >= _FEWER * np.median(counts):
         return 0, 0
     alike = np.abs(beside - np.median(beside)) <= _ALIKE * np.median(beside)
@@ -506,8 +509,8 @@ def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
 
 
 def _missing_steps(attribution: Attribution, process: int) -> int:
-    """Return how many numbers are missing between those of steps whose time is missing too, or is part of the
-    step before."""
+    """Return how many numbers are missing between those of steps whose time is missing, too, or is part of
+    the previous step."""
     trace = attribution.trace
     if len(trace["windows"]) or SELECTED in trace.origin:
         return 0
@@ -517,7 +520,7 @@ def _missing_steps(attribution: Attribution, process: int) -> int:
     number, low, high = (steps[name].to_numpy() for name in ("step", "start", "end"))
     gap, missing = low[1:] - high[:-1], np.diff(number) - 1
     length = float(np.median(high - low))
-    # if only its mark is missing, the step before contains its work
+    # if only the mark of a step is missing, the previous step contains its work
     held = (np.abs((high - low)[:-1] / max(length, 1) - missing - 1) < 0.5) & (gap < length / 2)
     return int(missing[(missing > 0) & (held | (gap >= 0.5 * length * missing))].sum())
 

@@ -142,7 +142,7 @@ def ops_among_launches(
 
 
 def op_names(attribution: Attribution, rows: Ints) -> Ints:
-    """Return a number for the name of the op, and of its node, of each row of ``ranges``; NONE for rows that
+    """Return a number for the name of the op (and of its node) of each row of ``ranges``; NONE for rows that
     are not ops."""
     meaning = attribution.meaning
     numbers: dict[tuple[object, object], int] = {}

@@ -204,9 +204,9 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
 
 
 def _ends(layer: str, all_layers: set[str]) -> list[int]:
-    """Return where the enclosing paths of a layer end, and the end of its own: at separators outside
+    """Return where the enclosing paths of a layer end, and where its own path ends: at separators outside
     brackets."""
-    first = layer.partition(_JOINED)[0]  # the rest is not a path in this one
+    first = layer.partition(_JOINED)[0]  # further nodes have paths of their own
     mark, level = "/" if "/" in first else ".", 0
     ends: list[int] = []
     for index, letter in enumerate(first[:SEARCHED]):
@@ -282,7 +282,7 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _total(own: pl.Series, forest: Forest) -> pl.Series:
-    """Return the sums of a column over each row and the rows inside it; null where none of these is known."""
+    """Return the sum of a column over each row and the rows inside it; null if no value is known."""
     is_stated = own.is_not_null().to_numpy().astype(np.int64)
     sums = forest.with_inside(own.fill_null(0).cast(pl.Int64).to_numpy())
     column: pl.Series = pl.Series(own.name, sums).set(

@@ -53,7 +53,8 @@ def op_analyse(ops: Ops, names: Sequence[str], device: int) -> Mapping[str, list
             raise NoSuchOperator(
                 f"no operator of this profile is named {name!r}; operator_statistics() lists them"
             )
-        # an op inside one of the same name is part of it, and a call on another device does not count
+        # an op inside another of the same name is part of the outer one, and a call on another device does
+        # not count
         here = wanted & ~forest.inside_alike(wanted.astype(np.int8)) & (works | ~elsewhere)
         rows = np.flatnonzero(here)
         lasted = np.where(works, total, end - start)[rows]

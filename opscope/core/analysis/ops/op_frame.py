@@ -103,8 +103,8 @@ def op_rows(profile: Answers) -> pl.DataFrame:
 
 
 def rows_with_known_costs(profile: Answers) -> pl.DataFrame:
-    """``op_rows``, with KNOWN: whether the FLOPs and the bytes of each op's own time are known, at whatever
-    level of the nest they count."""
+    """``op_rows``, with KNOWN: whether the FLOPs and the bytes of the work in each op's own time are known,
+    no matter which op of the nest they are counted at."""
     ops = profile.of(op_index)
     sources = ops.costs.sources(ops.rows)
     flops, sizes = KNOWN

@@ -52,8 +52,8 @@ def times(attribution: Attribution) -> Times:
 
 
 def self_time(lasted: Callable[[slice], Ints], parent: NDArray[np.signedinteger]) -> Ints:
-    """Return the time (ns) of each node of a forest without its children; ``lasted`` returns the durations
-    of a slice of nodes."""
+    """Return the time (ns) of each node of a forest without the time of its children; ``lasted`` returns the
+    durations of a slice of nodes."""
     alone: Ints = np.zeros(len(parent), np.int64)
     for part in pieces(len(parent)):
         length = lasted(part)
@@ -72,8 +72,9 @@ def launched(
 ) -> tuple[Ints, Ints]:
     """Return per place the time (ns) of the work that its op launched, and the number of kernels.
 
-    ``index`` is the place of each range row, ``many`` the number of places; ops may share one. ``owner``
-    returns for op rows that launched work the rows that get its time (default: the same rows).
+    Places are numbers that the caller gives out: ``index`` is the place of each range row, ``many`` the
+    number of places; ops may share one. ``owner`` returns for op rows that launched work the rows that get
+    its time (default: the same rows).
     """
     time, count = np.zeros(many, np.int64), np.zeros(many, np.int64)
     for name, executed in (("kernels", attribution.kernels), ("memops", attribution.memops)):

@@ -1,4 +1,4 @@
-"""The table of distinct ops: equal ones added up and in order, a piece at a time."""
+"""The table of distinct ops: equal ops are added up, in order, a part of the table at a time."""
 
 from __future__ import annotations
 
@@ -88,9 +88,10 @@ def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
 def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     """Yield the rows of ``op_totals``: those whose ``texts`` are equal are added up.
 
-    Equal ops are found by numbers for their texts, and texts are taken for one piece at a time. The rows are
-    sorted by their texts, so that equal ones are neighbours, and then by their times. Grouping by numbers and
-    sorting the result would take three times as long and half as much memory again.
+    Equal ops are found by numbers that stand for their texts, and the texts are read for one part of the
+    table at a time. The rows are sorted by their texts, so that equal ones are neighbours, and then by their
+    times. Grouping by numbers and sorting the result would take three times as long and half as much memory
+    again.
     """
     packed = _Packed(coded)
     coded.clear()
@@ -136,7 +137,7 @@ def _described(ops: Ops, identities: Identities) -> list[_Coded]:
     """Return the texts (``SAME_OP``) of each identity.
 
     The source of each text has a number (``Ops.outline``), so only one op of each number is described: a
-    million distinct ops have some thousands of calls and some hundreds of layers.
+    million distinct ops have only thousands of texts of calls and hundreds of layers.
     """
     row, outline = identities.row, identities.outline
     if outline is None or ops.of_several.any():  # then the layer depends on more than its number
@@ -238,7 +239,7 @@ class _Column:
 
 
 def _ranks(texts: list[str | None], ordered: list[str | None]) -> Ints:
-    """Return the place of each text in the order of all."""
+    """Return the rank of each text in the sorted order of all texts."""
     rank_of_text = {text: number for number, text in enumerate(ordered)}
     return np.array([rank_of_text[text] for text in texts], np.int64)
 
@@ -248,7 +249,7 @@ def _last_if_none(text: str | None) -> tuple[bool, str]:
 
 
 def _by_text(keys: list[Ints]) -> tuple[NDArray[np.uint32], Ints]:
-    """Return the order of rows by ``keys``, and where in it the rows with each different key begin."""
+    """Return the order of rows by ``keys``, and where in this order the rows of each distinct key begin."""
     order = _stable_order(keys)
     differs = np.ones(len(order), bool)
     if len(order):
@@ -297,7 +298,8 @@ def _stable_order(keys: list[Ints]) -> Ints:
 
 
 def _in_one(ranks: Iterable[Ints]) -> list[Ints]:
-    """As few integers as hold the ranks of each row, in their order: the first decides, then the second."""
+    """The ranks of each row, packed into as few integers as possible, which sort as the ranks do: by the
+    first, then by the second."""
     keys: list[Ints] = []
     size = 1
     for rank in ranks:

@@ -37,13 +37,13 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
     """Return one row per ``type`` (an op's name) or ``operator`` (an op at one place of the program);
     device time without an op is one row per reason.
 
-    ``sums``: rows as of ``totals.op_sums``; ``gaps``: of ``totals.unattributed``. An operator's place is its
-    layer and direction, and in a prepared graph its node. ``mean`` is of the calls whose device time is
+    ``sums``: rows as of ``totals.op_sums``; ``gaps``: rows of ``totals.unattributed``. An operator's place is
+    its layer and direction, and in a prepared graph its node. ``mean`` is of the calls whose device time is
     known. Raises KeyError for another ``by``. Times in ns.
     """
     keys = BY[by]
     is_timed = pl.col("device_time").is_not_null()
-    # merge first: a million ops of as many shapes become few rows before their texts are read
+    # merge first: a million ops with a million shapes become few rows before their texts are read
     alike = ("op", "op_type", "direction", "layer", "params")
     fewer = (
         sums.lazy()

@@ -64,7 +64,8 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """The ops inside another of the same name: only they can be inside another of the same row.
+    """The ops inside another op of the same name. (Only such ops can be in an op of the same row of the
+    table.)
 
     ``forest``: of all ops; ``rows``: the places of these ops in it; ``times``: their times (ns) with the ops
     inside them, by the names of ``Inclusive.sums``.
@@ -80,10 +81,10 @@ class Inclusive:
     """Per identity of ops (``Ops.identities``) the sums over its ops, from which every table is made.
 
     ``sums``: the times (ns) on the host and the device, ``_self`` without the ops inside and ``_total`` with
-    them; ``used_``: the part of it in kernels that use Tensor Cores, ``hidden_``: in kernels of which it is
-    not known; ``calls``, ``kernels``: numbers; ``known``: the calls whose kernels were captured, and
-    ``known_total``: their time. ``eligible``: whether an op or one inside it could use Tensor Cores;
-    ``judged``: whether that is known.
+    them; ``used_``: the part of a time in kernels that use Tensor Cores, ``hidden_``: the part in kernels of
+    which this is not known; ``calls``, ``kernels``: numbers; ``known``: the calls whose kernels were
+    captured, and ``known_total``: their time. ``eligible``: whether an op or one inside it could use Tensor
+    Cores; ``judged``: whether that is known.
     """
 
     sums: dict[str, Ints]

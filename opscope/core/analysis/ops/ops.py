@@ -49,7 +49,7 @@ class Described:
 
 @dataclass(slots=True)
 class Identified:
-    """The columns that identify an op: those of ``Described`` that its next call has too."""
+    """The columns that identify an op: those of ``Described`` that are equal in every call of the op."""
 
     direction: pl.Series
     forward: Ints
@@ -86,8 +86,9 @@ class Ops:
 
     @once
     def counted_time(self) -> Ints | None:
-        """If the CPU is the device, the time (ns) of each op of ``rows``: its own and that of the ops inside
-        it whose work its cost covers; these ops then get no time. None if the CPU is not the device."""
+        """If the CPU is the device, the time (ns) of each op of ``rows``: the op's own time, and that of the
+        ops inside it whose work its cost covers; these ops then get no time. None if the CPU is not the
+        device."""
         if self.on_device or self.times.device_time is None:
             return None
         time = np.zeros(len(self.rows), np.int64)
@@ -418,8 +419,8 @@ class Ops:
         return layer
 
     def _of_one(self, forward: Ints) -> NDArray[np.bool_]:
-        """Return whether each ``forward`` op is a single node, whose layer its backward ops have whatever is
-        around them.
+        """Return for each ``forward`` op whether it is a single node: its backward ops then have its layer,
+        no matter what is around them.
 
         A kernel that does the work of several nodes has the layer of one of them: other nodes keep their own.
         """
@@ -447,8 +448,8 @@ class Ops:
         return self._lines(rows, self.forward_of(rows))[0]
 
     def user_range(self, rows: Ints, forward: Ints) -> pl.Series:
-        """Return the innermost user range around op rows; for a backward op without one, that on its forward
-        op's thread.
+        """Return the innermost user range around op rows; for a backward op without a range, the range on its
+        forward op's thread.
 
         Autograd works on its own threads while the user's thread waits inside the user's ranges.
         """
@@ -527,8 +528,8 @@ def _within(own: pl.Series, around: pl.Series) -> pl.Series:
 
 
 def _own(call: pl.DataFrame, name: str) -> pl.Series:
-    """Return whether each row keeps its own value, because it has shapes or (for a collective's size and
-    peers) parameters."""
+    """Return for each row whether it keeps its own value, because its call has shapes or (for a collective's
+    size and peers) parameters."""
     has_own: pl.Series = call["shaped"].fill_null(False)
     return has_own | call["params"].is_not_null() if name == "params" else has_own
 

@@ -18,7 +18,8 @@ from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace, range_ids
 
-#: The roles of marks that describe a graph's nodes: they are needed whenever they were made.
+#: The roles of marks that describe a graph's nodes. These are kept even if they were made outside the
+#: selected time.
 _EXPLAINING: Final = ("spec", "graph", "result", "note")
 #: The tables whose rows are chosen by a time, with the time's column.
 _TIMED: Final[Mapping[str, str]] = {
@@ -35,8 +36,8 @@ class Kept:
     """The rows of a trace that are kept.
 
     ``ops``: per range row whether it stays an op; ``forward``: whether it was removed but is the forward op
-    of one that stays; ``steps``: whether it stays a step. ``kernels``, ``memops``: per row. ``processes`` and
-    ``devices``: None for all. ``windows``: the selected steps of each process; None if steps were not
+    of an op that stays; ``steps``: whether it stays a step. ``kernels``, ``memops``: per row. ``processes``
+    and ``devices``: None for all. ``windows``: the selected steps of each process; None if steps were not
     selected. ``within``: the times of the selected layers or user ranges; None if neither was selected.
     """
 
@@ -80,7 +81,7 @@ class Cut:
                 tables[name] = frame.filter(pl.Series(self._chosen(name, frame), dtype=pl.Boolean))
             else:
                 tables[name] = frame
-        # without a stored number, a row would get the number of its new place
+        # without a stored number, a row would be numbered by its new position
         if "ranges" in tables:
             tables["ranges"] = tables["ranges"].with_columns(
                 range_ids(trace["ranges"]).gather(self._ranges)
@@ -224,7 +225,8 @@ class Cut:
         return is_chosen
 
     def _of_kept_work(self, frame: pl.DataFrame) -> Flags:
-        """Return whether each row is of a kernel that is kept, or of a launch where there are no kernels."""
+        """Return for each row whether it belongs to a kernel that is kept, or of a launch where there are no
+        kernels."""
         kernels = self._whole.trace["kernels"]
         if kernels.is_empty():
             return self._by_correlation(frame)

@@ -62,8 +62,8 @@ def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFra
 
 def arrived_apart(exchanged: Pieces, parts: Pieces) -> Pieces:
     """Return ``arrivals`` of ranks that were read apart: ``exchanged`` of all of them, and ``parts``, the
-    columns ``ARRIVALS`` of each rank's own ``arrivals``, in the same order of processes; in pieces that need
-    not have equal lengths."""
+    columns ``ARRIVALS`` of each rank's own ``arrivals``, in the same order of processes; the two may be cut
+    into pieces at different rows."""
 
     def made() -> Iterator[pl.DataFrame]:
         beside = parts()

@@ -43,9 +43,9 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
 
     ``exchanged``: ``timed.exchanged`` of all ranks on one clock, in pieces, with each process in one piece;
     ``errors``: process, machine and ``error_ns``, the error of the machine's clock; ``ranks``: process and
-    rank. ``clock_error``: the most by which two ranks' clocks may differ (0 on one machine).
-    ``differing``: collectives whose ends differ by more than that and by more than a microsecond. Further
-    columns: the rank that leaves last most often in these, and how often.
+    rank. ``clock_error``: the most by which two ranks' clocks may differ (0 on one machine). ``differing``:
+    collectives whose ends differ by more than that and by more than a microsecond. Further columns: the rank
+    that most often leaves last of these collectives, and how often.
     """
     key, instance = ["kind", *GROUP], list(_ONE)
     first_errors = errors.unique("process", keep="first").with_columns(
@@ -134,7 +134,7 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
 
 
 def _end(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
-    """Return the comparable ends, with the ``place`` and the clock error of each rank's machine."""
+    """Return the ends that can be compared, with the ``place`` and the clock error of each rank's machine."""
     kind = pl.col("kind").cast(pl.String)
     rows = exchanged.filter(
         kind.is_in(SYNCHRONISING).fill_null(False)

@@ -297,7 +297,7 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
 def _waited() -> pl.Expr:
     """Return how long a call that did not end had waited when the recording ended.
 
-    Null if a source records what completed but no times, because then the time of the end is unknown.
+    Null if a source records which calls completed, but no times, because then the time of the end is unknown.
     """
     since = (pl.col("until") - pl.col("called")).clip(lower_bound=0)
     timed = pl.col("completed").is_null() & (pl.col("ends") > 0)
@@ -310,7 +310,7 @@ def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     instance, group = list(_ONE), list(GROUP)
     reached = last.select(*group, "process", pl.col("number").alias("reached"))
     asked = last.select(instance).unique(maintain_order=True)
-    # a batch is small, so that it has few pairs with the ranks of its groups
+    # a batch is small, so the join with the ranks of its groups has few pairs
     pairs = asked.join(
         reached.group_by(group).len(), on=group, nulls_equal=True, maintain_order="left"
     )

@@ -45,10 +45,10 @@ def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFram
     """Return one row per kind, group and message size (``RATES``; ns, bytes, bytes/s), by transfer time.
 
     A collective's transfer time is the time that the last rank to enter spends in it. ``bus_bandwidth``:
-    bytes on the wire, as nccl-tests defines them, of all collectives / their transfer times;
-    ``skewed_bandwidth``: / the mean time of their ranks, waiting included. ``exchanged``: ``timed.exchanged``
-    of all ranks, in pieces, with each process in one piece; ``machine_of``: process and machine. ``place`` is
-    null unless all ranks of the group are in the profile.
+    bytes on the wire, as nccl-tests defines them, of all collectives, divided by their transfer times;
+    ``skewed_bandwidth``: divided by the mean time of their ranks, waiting included. ``exchanged``:
+    ``timed.exchanged`` of all ranks, in pieces, with each process in one piece; ``machine_of``: process and
+    machine. ``place`` is null unless all ranks of the group are in the profile.
     """
     key = ["kind", *GROUP, "bytes"]
     meets = pl.col("kind").cast(pl.String).is_in(SYNCHRONISING)

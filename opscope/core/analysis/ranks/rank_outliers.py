@@ -19,7 +19,7 @@ from opscope.core.question.words import columns
 SCORE: Final = 3.5
 #: … and at least this far from the median: smaller differences do not matter, however alike the others are.
 SHARE: Final = 0.02
-#: With fewer ranks, none is judged: half of them may be the outliers.
+#: With fewer ranks, no rank is judged: half of the ranks may be the outliers.
 LEAST: Final = 4
 #: A kernel is compared if a rank ran it this often.
 _RUNS: Final = 3

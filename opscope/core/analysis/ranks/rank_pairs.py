@@ -179,7 +179,8 @@ def _splits(attribution: Attribution, rows: pl.DataFrame, rank_of: dict[int, int
 
 
 def _divide(params: dict[str, Any], side: str, size: int | None) -> list[int]:
-    """Return the bytes to (``in``) or from (``out``) each place of the group; nothing where not recorded."""
+    """Return the bytes to (``in``) or from (``out``) each place of the group; no rows where the bytes are not
+    recorded."""
     elements, dtype = params.get(f"{side}_nelems"), KINETO_DTYPES.get(str(params.get("dtype")))
     if type(elements) is not int or not 0 <= elements < 1 << 44 or dtype is None:
         return []

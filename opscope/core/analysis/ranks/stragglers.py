@@ -73,8 +73,8 @@ def collective_waits(exchanged: Pieces) -> pl.DataFrame:
     """Return one row per kind and group (``WAITS``; ns, all ranks added up), by time.
 
     ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is the time of
-    calls for which no other rank's time is known; the first two are null if all calls are such. ``exchanged``
-    is ``timed.exchanged``.
+    calls for which no other rank's time is known; the first two are null if no call can be compared.
+    ``exchanged`` is ``timed.exchanged``.
     """
     key, alone = ["kind", *GROUP], pl.col("shortest").is_null()
     sums = Gathered(
@@ -337,7 +337,7 @@ def answer_waits(profile: Answers) -> pl.DataFrame:
 
 
 def answer_imbalance(profile: Answers) -> pl.DataFrame:
-    """How the work of each rank in a step compares with that of the others in the same step."""
+    """How the work of each rank in a step compares with the work of the others in the same step."""
     return step_imbalance(profile.of(step_bounds), profile.of(exchange_pieces))
 
 

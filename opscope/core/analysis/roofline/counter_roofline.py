@@ -1,8 +1,8 @@
 """The roofline as measured by counters beside the model's, op by op, with the differences.
 
 The model gives the least work of an op; counters give the work of its kernels. Both get the same roof: a
-difference of the FLOPs is padding, recomputation, a fast algorithm or an error of the model; one of the bytes
-is cache reuse, spilling or data that is read again.
+difference of the FLOPs is padding, recomputation, a fast algorithm or an error of the model; a difference of
+the bytes is cache reuse, spilling, or data that is read again.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ def counter_roofline(
 ) -> pl.DataFrame:
     """Return one row per op, inputs and direction with measured kernels, the most time first.
 
-    ``kernels`` is ``measured_kernels``. A kernel without an op is in a row of its name. Model and counters
-    are of the same ``calls``. FLOPs of counters are those of f64 and f32 instructions and of the Tensor
-    Cores, and half-precision instructions if the op has a tensor of f16 or bf16. ``_bound`` is the unit that
-    takes the longest at its peak; the efficiencies are null without durations or a known device.
+    ``kernels`` is ``measured_kernels``. A kernel without an op is in a row of its name. The sums of the model
+    and of the counters are over the same ``calls``. FLOPs of counters are those of f64 and f32 instructions
+    and of the Tensor Cores, and half-precision instructions if the op has a tensor of f16 or bf16. ``_bound``
+    is the unit that takes the longest at its peak; the efficiencies are null without durations or a known
+    device.
     """
     each = _kernels(ops, executions, kernels)
     calls = _calls(ops, each)
@@ -254,7 +255,8 @@ def _rate(table: pl.DataFrame, device: Device | None) -> pl.DataFrame:
 def answer(profile: Answers) -> pl.DataFrame:
     """The measured roofline beside the model's, by op and inputs, with the differences.
 
-    Both sides are of the same calls. A side that is not known for all of them is null, with a reason.
+    Both sides are sums over the same calls. A side that is not known for all calls is null, with a
+    reason.
     """
     executions = profile.of(counter_executions)
     return counter_roofline(profile.of(op_index), executions, profile.counters(), profile.device[0])

@@ -18,7 +18,7 @@ EMPTY: Final = (
 
 
 def value(number: object) -> str:
-    """Return a counter's value: whole numbers whole, others with three decimals at most."""
+    """Return a counter's value: whole numbers without decimals, others with at most three."""
     if not isinstance(number, (int, float)):
         return units.UNKNOWN
     if float(number).is_integer() and abs(number) < 1 << 62:

@@ -100,7 +100,8 @@ def _vector(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tensor(rows: pl.DataFrame) -> pl.DataFrame:
-    """``tensor_flops``, ``counted``: the sum of the counters of operations; ``instructions``; ``unsized``."""
+    """``tensor_flops``, and what it is computed from: ``counted`` (the sum of the counters of operations),
+    ``instructions`` and ``unsized``."""
     mine = rows.filter(pl.col("what") == "tensor")
     opcodes = mine.filter(pl.col("part") == "opcode")
     ops = mine.filter(pl.col("part") != "opcode")
@@ -152,7 +153,8 @@ def _time(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reasons() -> list[pl.Expr]:
-    """Why the FLOPs off the Tensor Cores, those on them and the bytes are null; null where they are known."""
+    """Why the FLOPs off the Tensor Cores, the FLOPs on them, and the bytes are null; null where they are
+    known."""
     lacking = pl.concat_str(
         [
             pl.when(pl.col(f"{dtype}_flops").is_null()).then(pl.lit(dtype)).otherwise(pl.lit(""))

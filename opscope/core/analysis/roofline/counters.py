@@ -85,8 +85,8 @@ def executions(ops: Ops) -> Executions:
 
 
 def _kernels(ops: Ops, key: pl.DataFrame, mark: Ints) -> Ints:
-    """Return the kernel of each execution. If several have its correlation id, as in a CUDA graph's
-    launch, it is the one that begins with the execution's mark and has its text."""
+    """Return the kernel of each execution. If several kernels have its correlation id, as in a CUDA graph's
+    launch, take the kernel whose name begins with the execution's mark and has its text."""
     trace = ops.attribution.trace
     kernels, ranges = trace["kernels"], trace["ranges"]
     if kernels.is_empty() or key.is_empty():
@@ -317,7 +317,7 @@ _CATEGORY: Final = "cuda_profiler_range"
 def as_hta(frame: pl.DataFrame) -> pl.DataFrame:
     """Return ``measured_kernels`` with HTA's columns: ``op_stack`` a list, outermost first, times in µs.
     HTA's frame is of one rank: filter by ``rank``. Where HTA's file has -1 for no value, this frame has null;
-    ``ts`` is the launch's time, not the one that Kineto makes up."""
+    ``ts`` is the time of the launch, not the time that Kineto makes up."""
     table = frame.select(
         pl.lit(_CATEGORY).alias("cat"),
         *(pl.col(ours).alias(theirs) for theirs, ours in _NAMES.items() if ours is not None),

@@ -89,10 +89,11 @@ def op_efficiency(
 def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return one row per execution of an op that counts and took device time.
 
-    Its columns: place (in ``ops.rows``), replay, duration (ns), tensor_core (null if a kernel's name does
-    not show it), fast_algorithm, over_link (most of the time was collectives, or copies to or from the
-    host or another device), kernels (including copies and sets), serving (the kernels that only help
-    another), main (all other kernels, without copies and sets), clipped (a kernel's time is not known).
+    Its columns: place (in ``ops.rows``), replay, duration (ns), tensor_core (null if a kernel's name does not
+    show it), fast_algorithm, over_link (most of the time was collectives, or copies to or from the host or
+    another device), kernels (including copies and sets), serving (the kernels that only prepare or finish the
+    work of another kernel), main (all other kernels, without copies and sets), clipped (a kernel's time is
+    not known).
     """
     if not ops.on_device:
         return _on_the_cpu(frame)

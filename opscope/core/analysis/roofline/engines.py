@@ -69,9 +69,9 @@ def engine_layers(
 ) -> pl.DataFrame:
     """Return one row per layer of each engine, in the engine's order; the columns are ``LAYERS``.
 
-    Times are those that trtexec states for the layer; without, those of the kernels that ran in it, over
-    its executions. Both are null if the layer was not timed. ``specs``: the table of ``Specs``;
-    ``kernels``, ``ops``: the profile's frames; ``efficiency``: what ``op_efficiency`` returns.
+    Times are those that trtexec states for the layer; without these, the durations of the kernels that ran in
+    the layer, divided by its executions. Both are null if the layer was not timed. ``specs``: the table of
+    ``Specs``; ``kernels``, ``ops``: the profile's frames; ``efficiency``: what ``op_efficiency`` returns.
     """
     where = ["process", "graph", "key"]
     layers, timed = _specs(specs, FRAMEWORK), _specs(specs, TIMES)
@@ -239,8 +239,8 @@ def _kernel_times(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rated(ops: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
-    """Return the roofline of each layer: time at the roof over the time taken, and the bound of most of
-    it."""
+    """Return the roofline of each layer: time at the roof over the time taken, and the bound of most of that
+    time."""
     of = ops.select("op_id", "process")
     found = efficiency.filter(pl.col("op").cast(pl.String).str.starts_with(PREFIX)).join(
         of, on="op_id", how="left"

@@ -167,8 +167,8 @@ def _why_over(device: Device | None, columns: Sequence[str], tick_ns: int) -> pl
 def _working_set_fits(device: Device | None, columns: Sequence[str]) -> pl.Expr:
     """Return whether the larger of the bytes read and the bytes written is within twice the largest cache.
 
-    The previous op may have left the bytes read in the cache, the bytes written may stay there, and an
-    op in place has one tensor for both. If reads and writes are not known apart, their sum counts. A cache
+    The previous op may have left the bytes read in the cache, the bytes written may stay there, and an op in
+    place reads and writes the same tensor. If reads and writes are not known apart, their sum counts. A cache
     of unknown size (a CPU's, a computed device's) is assumed to fit any working set.
     """
     cache = device.cache() if device is not None else None

@@ -71,9 +71,10 @@ def goodput(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
 def broken(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
     """Return the engine steps that ran while requests missed the limits.
 
-    For a late request: all steps between its arrival and its first token. For a slow one: the steps
-    from its first token to its end that exceed the limit per token: a decode step longer than the
-    limit, or a prefill between two decode steps, with all its time.
+    For a request whose first token was late: all steps between its arrival and its first token. For a
+    request whose later tokens were slow: the steps from its first token to its end that exceed the limit
+    per token: a decode step longer than the limit, or a prefill between two decode steps, with all its
+    time.
     """
     rows = judged(profile.trace["requests"], ttft, tpot)
     steps = profile.of(work_windows).sort("start")

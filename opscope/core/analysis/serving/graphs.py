@@ -35,7 +35,7 @@ def graphs(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The graph that ran the steps of each batch size, and the part of them outside graphs."""
+    """The graph that ran the steps of each batch size, and the steps' part outside graphs."""
     return graphs(profile.of(step_sums)).select(*(column.name for column in _COLUMNS))
 
 

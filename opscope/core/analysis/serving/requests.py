@@ -29,17 +29,17 @@ NOT_LOGGED = "requests that the steps had and the log does not tell"
 
 
 def work_windows(profile: Answers) -> pl.DataFrame:
-    """The engine's steps (``step_sums``), and when the work of each ``began`` and ``ended``
-    (ns): on the device, else its range."""
+    """The engine's steps (``step_sums``), and when the work of each ``began`` and ``ended`` (ns): on the
+    device, else the bounds of its range."""
     began = pl.coalesce("device_begin", "start")
     ended = pl.max_horizontal(pl.coalesce("device_end", "end"), began + 1)
     return profile.of(step_sums).with_columns(began.alias("began"), ended.alias("ended"))
 
 
 def request_shares(profile: Answers) -> pl.DataFrame:
-    """The share of each request in each process's engine: ``process``, ``request`` (its place in the log,
-    -1: not in the log), prefill_steps, decode_steps, begun (ns, its first prefill), prefilled (tokens of
-    these steps), device_time, time (ns)."""
+    """The share of each request in each process's engine: ``process``, ``request`` (its place in the log, -1:
+    not in the log), prefill_steps, decode_steps, begun (ns, when its first prefill began), prefilled (tokens
+    of its prefill steps), device_time, time (ns)."""
     steps, requests = profile.of(work_windows), profile.trace["requests"]
     parts = []
     for process in steps.partition_by("process", maintain_order=True):
@@ -112,7 +112,7 @@ def requests_of(profile: Answers) -> pl.DataFrame:
     unseen = (pl.col("arrival") > pl.col("until")) | (
         pl.coalesce("finished", "first_token", "arrival") < pl.col("since")
     )
-    # its steps computed as many tokens as its prompt has, so no prefill came before them
+    # the request's steps computed as many tokens as its prompt has, so none of its prefills is missing
     all_seen = (pl.col("prefilled") >= pl.col("prompt_tokens")).fill_null(False)
     counted = ("prefill_steps", "decode_steps", "device_time", "time")
     known = every.with_columns(

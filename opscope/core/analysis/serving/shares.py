@@ -1,8 +1,9 @@
 """The requests in each engine step, and the share of each in its time, divided by tokens, exact to the ns.
 Traces do not name the requests of a step. If a step records the number of its requests, it gets those whose
 time to prefill (from arrival to first token) or to decode (from first token to end) overlaps its work most;
-among equals, those with the earliest first token. If it does not, it gets all requests whose time covers half
-of it. Requests in a step that are not in the log form an additional row, without a request.
+among equals, those with the earliest first token. If it does not record the number, it gets all requests
+whose time covers half of the step. Requests in a step that are not in the log form an additional row, without
+a request.
 
 A step's time is split between prefill and decode by their tokens; prefill among requests by the length of
 each prompt over the steps of its prefill (its mean chunk), decode equally. Where a name counts the running
@@ -123,7 +124,8 @@ class _Logged:
     """When each of the log's requests may prefill and decode (ns), and its prompt's tokens (-1: unknown),
     in the end those of its mean chunk.
 
-    Without a first token both are all of its time; without an end it decodes in no step."""
+    Without a first token, all of its time counts for both; without an end, it decodes in no step.
+    """
 
     def __init__(self, requests: pl.DataFrame) -> None:
         table = requests.select(
@@ -228,7 +230,7 @@ def _weights(
     had: Ints,
     logged: _Logged,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return step, request (-1: those missing in the log) and weight of each row of a phase, and for each
+    """Return step, request (-1: requests that the log lacks) and weight of each row of a phase, and for each
     step the weight of the whole phase: its tokens, else the tokens expected from its requests."""
     present = np.bincount(step, minlength=count).astype(np.int64)
     lacking = np.maximum(had - present, 0)

@@ -22,7 +22,8 @@ def stalls(steps: pl.DataFrame) -> pl.DataFrame:
 
     The usual time is the median of decode steps without warm-up. A mixed step delays each of its decoding
     requests by its time beyond the usual time. A prefill step delays, by all of its time, the requests that
-    decode before and after it: at most the smaller of the numbers in both neighbouring steps.
+    decode before and after it. Their number is at most the smaller of the numbers of the two neighbouring
+    steps.
     """
     steady = steps.filter((pl.col("kind") == "decode") & ~pl.col("warm_up").fill_null(False))
     usual = steady.group_by("process").agg(

@@ -42,8 +42,8 @@ WORK: Final = {
 def step_work(profile: Answers) -> pl.DataFrame:
     """The kernels and copies (``WORK``) that engine steps launched, by step and begin; without a GPU the ops.
 
-    ``row``: the step's place in ``engine_steps``; ``replay``: the call that replayed the graph which it is
-    part of, -1 for none; ``launched``: when (ns).
+    ``row``: the step's place in ``engine_steps``; ``replay``: the call that replayed the graph of which the
+    row is part, -1 for none; ``launched``: when the row was launched (ns).
     """
     ops, steps = profile.of(op_index), profile.of(engine_steps)
     if profile.cpu_only:
@@ -57,13 +57,14 @@ def step_work(profile: Answers) -> pl.DataFrame:
 
 
 def _launched(ops: Ops, steps: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the rows of ``kernels`` or ``memops`` that a step launched: process and ``WORK``, but own."""
+    """Return the rows of ``kernels`` or ``memops`` that a step launched: process, and ``WORK`` without
+    ``own``."""
     trace = ops.attribution.trace
     table, launched = trace[name], getattr(ops.attribution, name)
     process = table["process"].fill_null(NONE).to_numpy()
     when = launch_times(ops, name, launched)
     row = step_at(steps, process, when)
-    # what another engine of the process launched is none of these steps' work
+    # work that another engine of the process launched belongs to none of these steps
     call = np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int64)
     thread = at(trace["calls"]["thread"].fill_null(NONE).to_numpy(), call, NONE)
     row[engine_of(ops.served_steps, process, thread) > 0] = NONE
@@ -145,7 +146,7 @@ def _parts(ops: Ops, names: pl.Series, op: NDArray[np.int32]) -> NDArray[np.uint
     distinct, which = np.unique(key, return_inverse=True)
     of_reading, of_name = np.divmod(distinct, len(texts) + 1)
     readings = ops.readings.select(pl.col("op", "op_type").cast(pl.String)).rows()
-    readings.append((None, None))  # for a kernel without an op: the place for -1
+    readings.append((None, None))  # the last entry is for kernels without an op, whose place is -1
     parts = parts_of(
         [readings[code - 1] for code in of_reading.tolist()],
         [texts[code] if code < len(texts) else None for code in of_name.tolist()],
@@ -185,7 +186,7 @@ def _idle(work: pl.DataFrame, first: int, last: int) -> tuple[Ints, Ints]:
 
 
 def _overlap(low: Ints, high: Ints, start: Ints, end: Ints) -> Ints:
-    """Return how long (ns) disjoint intervals overlap each of [start, end): sums up to a time, subtracted."""
+    """Return how long (ns) disjoint intervals overlap each of [start, end), from running sums."""
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(high - low)))
 
     def upto(time: Ints) -> Ints:

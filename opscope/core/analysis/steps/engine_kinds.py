@@ -96,8 +96,8 @@ def bursts(ops: Ops, process: int) -> pl.DataFrame | None:
 
 
 class _Shapes(NamedTuple):
-    """Per reading: the rows of its matrix product (0: none); for an attention its sequences, queries,
-    keys."""
+    """For each reading: the number of rows of its matrix product (0: none); for an attention, the numbers of
+    sequences, queries and keys."""
 
     products: Ints
     attention: Ints
@@ -182,7 +182,8 @@ def launches(ops: Ops) -> Ints:
 
 
 def _by_attention(seen: pl.DataFrame) -> pl.DataFrame | None:
-    """Return kind, requests, new and keys of steps from their attention; None if no step is a decode."""
+    """Return the kind, requests, new tokens and keys of steps, from their attention; None if no step is a
+    decode."""
     steps = (
         seen.filter(pl.col("queries") > 0)
         .group_by("place")

@@ -205,7 +205,7 @@ def launch_times(ops: Ops, name: str, launched: Launched) -> Ints:
 def _sums(
     table: pl.DataFrame, process: Ints, time: Ints, duration: Ints | None
 ) -> tuple[Ints, Ints]:
-    """Return per iteration how many events began in it, and their durations added up."""
+    """Return for each iteration how many events began in it, and the sum of their durations."""
     counts, lasted = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
     of = table["process"].fill_null(NONE).to_numpy()
     for number in np.unique(of).tolist():

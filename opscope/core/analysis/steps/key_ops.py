@@ -90,7 +90,7 @@ def _like_row(ops: Ops, row: int) -> Key | None:
 
 
 def _best(ops: Ops, rows: Ints, partly: bool, key: str) -> Key:
-    """Return the op with ``key`` in its path that writes the counter, else the best match."""
+    """Return the op that has ``key`` in its path and writes the counter of steps; else the best match."""
     meaning = ops.attribution.meaning
     if not partly:
         return Key(rows, key)
@@ -124,8 +124,8 @@ def unknown_key(ops: Ops, key: str) -> str:
 def stop_times(gpu: Ints, end: Ints) -> Ints:
     """Return when (ns) iterations ended, ascending, from the ends of all instances of a key node.
 
-    ``gpu``: on which GPU each instance ran. With equally many on each of several, the k-th iteration ends
-    with the last of the k-th instances; else each instance on any GPU ends one.
+    ``gpu``: on which GPU each instance ran. If several GPUs ran equally many instances, the k-th iteration
+    ends with the last of the k-th instances; else every instance, on any GPU, ends an iteration.
     """
     order = np.lexsort((end, gpu))
     _, count = np.unique(gpu, return_counts=True)
@@ -135,10 +135,11 @@ def stop_times(gpu: Ints, end: Ints) -> Ints:
 
 
 def on_gpus(ops: Ops, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the place among ``rows`` (instances of a key node) and the number of each GPU it ran on.
+    """Return the place among ``rows`` (instances of a key node) and the number of each GPU that the instance
+    ran on.
 
-    This is the GPU that ran the work it launched; without such work, the only GPU that its thread, or else
-    its process, uses. If that is unknown, a negative number for the process is returned instead.
+    This is the GPU of the work that the instance launched; without such work, the only GPU that its thread,
+    or else its process, uses. If that is unknown, a negative number for the process is returned instead.
     """
     ranges = ops.attribution.trace["ranges"]
     unplaced = pl.DataFrame(

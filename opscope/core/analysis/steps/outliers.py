@@ -12,5 +12,5 @@ from typing import Final
 SCORE: Final = 3.5
 #: The median of a normal distribution's absolute deviations, in standard deviations.
 NORMAL: Final = 0.6745
-#: With fewer steps, none is an outlier.
+#: With fewer steps, no step counts as an outlier.
 FEWEST: Final = 5

@@ -1,7 +1,7 @@
 """Why steps were slow: per slow step the parts that were longer than usual, and the ops in them. || Usual
 means the median of the process's other steps that were recorded in the same way. Device work counts in the
 step in which it ran, host work in the step in which it began. An op's excess is computed from its own
-durations, so if events overlap it may exceed its part's."""
+durations, so if events overlap, it may exceed the excess of its part."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ class Phases:
         self._code = _CODE[ops.direction(ops.rows)]
         marked, by_ops, closing = self._by_what_runs()
         by_kernels: dict[int, dict[int, Spans]] | None = None
-        # including processes without steps: next to others with steps, their phases are the same as alone
+        # processes without steps are included, so that their phases are the same with and without other
+        # processes beside them
         processes = pl.concat([table["process"], ops.attribution.trace["ranges"]["process"]])
         wanted = processes.drop_nulls().unique().sort().to_list()
         for process in wanted:
@@ -158,7 +159,7 @@ class Phases:
 
     def _tops(self) -> tuple[ByLane, ByProcess]:
         """Return the outermost ops of each direction: those in ranges that mark another phase or in closures,
-        by process and thread; and the time of the others, by process and phase."""
+        by process and thread; and the time of the other outermost ops, by process and phase."""
         ops = self._ops
         ranges, code = ops.attribution.trace["ranges"], self._code
         closures = ops.closures()
@@ -167,7 +168,7 @@ class Phases:
         top = (above < 0) | (at(code, above) != code) | at(is_closure, above, False)
         top &= ~is_closure & ((code >= 0) | (ops.direction(ops.rows) == NONE))
         rows, code = ops.rows[top], code[top]
-        # the others stand for kernels
+        # ranges without a thread stand for kernels
         is_known = ranges["thread"].gather(rows).is_not_null().to_numpy()
         rows, code = rows[is_known], code[is_known]
         process = processes_of(ranges["process"].gather(rows))
@@ -236,10 +237,10 @@ class Phases:
 
     def of_ops(self) -> pl.DataFrame:
         """Return per step (``row``) and ``phase`` the time (ns) of its ops, each without those inside it. The
-        op's direction decides, as for the work that it launched."""
+        op's direction decides which phase, as it does for work that the op launched."""
         ops = self._ops
         process, thread, start = ops.places(ops.rows)
-        with_thread = np.flatnonzero(thread != NONE)  # others stand for kernels
+        with_thread = np.flatnonzero(thread != NONE)  # ranges without a thread stand for kernels
         process, start = process[with_thread].astype(np.int64), start[with_thread]
         code = self._placed(process, start, self._code[with_thread])
         row = step_at(self.steps, process, start)
@@ -273,8 +274,8 @@ def _by_phase(row: Ints, code: Ints, **sums: Ints) -> pl.DataFrame:
 
 
 class _Launched:
-    """The kernels and copies of a trace. ``lasted``: their durations; ``time``: of the launch, -1 if unknown
-    (both in ns); ``code``: the phase."""
+    """The kernels and copies of a trace. ``lasted``: their durations; ``time``: when they were launched, -1
+    if unknown (both in ns); ``code``: their phase."""
 
     __slots__ = ("code", "is_kernel", "lasted", "process", "time")
 
@@ -322,7 +323,7 @@ def _marks(reading: Reading, text: str) -> int:
 
 
 def _follow(code: Ints, of_op: NDArray[np.bool_]) -> None:
-    """Give the time between two ops of a closure to their phase: from a forward or backward op to the next
+    """Give the time between two ops of a closure to their phase: from a forward or backward op to the next op
     of its phase, or from forward to backward. ``code``: of consecutive stretches; changed in place."""
     rows = np.flatnonzero(of_op)
     if len(rows) < 2:

@@ -147,7 +147,8 @@ def _with_ranks(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """The activities of a process: per part its times (ns, each a union), None if the trace does not show it.
+    """The activities of a process. For each part: its times (ns; a union of intervals), None if the trace
+    does not show the part.
 
     ``why``: why parts are None.
     """
@@ -289,10 +290,10 @@ def _until(spans: Spans, time: Ints) -> Ints:
 
 
 def split(parts: Sequence[Spans | None], start: Ints, end: Ints) -> list[Ints | None]:
-    """Return per part the time (ns) of each interval that is in this part and in no earlier one; None if
-    unknown.
+    """Return, for each part, how much time (ns) of each interval is in this part and in no earlier part; None
+    if unknown.
 
-    With the rest of each interval the parts add up to its length.
+    The parts and the rest of an interval add up to its length.
     """
     made: list[Ints | None] = []
     so_far, before = _NOTHING, np.zeros(len(start), np.int64)

@@ -52,9 +52,9 @@ def step_trace(ops: Ops, table: pl.DataFrame, phases: Phases) -> pl.DataFrame:
 
     ``iteration_interval`` + ``forward_backward`` + ``step_tail`` = ``time``.
 
-    ``table`` is ``step_times.steps_of``. ``start`` is the end of the process's previous step, if that has the
-    previous number, else the step's own start. ``seen_on``: what shows the two points: the source itself
-    states them, or they are those of the phases on the host, or of the kernels.
+    ``table`` is ``step_times.steps_of``. ``start`` is the end of the process's previous step, if that step
+    has the previous number, else the step's own start. ``seen_on``: what shows the two points: the source
+    itself states them, or they are those of the phases on the host, or of the kernels.
     """
     table = table.filter(pl.col("step").is_not_null())
     if table.is_empty():

@@ -209,9 +209,9 @@ PHASE_ROWS: Final = {
 def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool, has_ops: bool) -> pl.DataFrame:
     """Return one row per step and phase (``PHASE_ROWS``): its time and, ``on_gpu``, its device time (ns).
 
-    ``table`` is ``step_table``. The times of a step add up to the step's, the device times to that of all
-    that was launched in the step, the op times to that of all ops that began in it. Device times of steps
-    outside the captured windows are null.
+    ``table`` is ``step_table``. The times of a step's rows add up to the time of the step, their device times
+    to the time of all work that was launched in it, and their op times to the time of all ops that began in
+    it. Device times of steps outside the captured windows are null.
     """
     rows = table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     where = pl.DataFrame(
@@ -264,9 +264,9 @@ def answer(profile: Answers) -> pl.DataFrame:
     """The time of each step of each process: by activity, and by phase.
 
     The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
-    its kind in which nothing of an earlier column happened. A null part counts in the later ones:
-    ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they are
-    null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
+    its kind in which nothing of an earlier column happened. The time of a null part is in the later
+    parts: ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they
+    are null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
     """
     return profile.of(table_of_steps).drop("seen")
 

@@ -52,8 +52,8 @@ def range_totals(sums: pl.DataFrame) -> pl.DataFrame:
     kernels, copies, matrix_flops, vector_flops, flops, bytes.
 
     ``calls`` counts kernels, copies and sets; without a GPU it counts ops, and ``device_time`` is their self
-    time. A sum is null if none of its values is known, or if it is 0 and the cost of a kernel is unknown.
-    ``sums`` is ``range_sums``.
+    time. A sum is null if no value is known, or if the known values are 0 and the cost of another kernel is
+    unknown. ``sums`` is ``range_sums``.
     """
     kernel, count = pl.col("kernel"), pl.col("many")
     return (
@@ -137,7 +137,7 @@ def _steps_of_servers(ranges: pl.Series) -> pl.Series:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The user's ranges by device time; work counts for the innermost range that it ran in."""
+    """The user's ranges by device time; work counts for the innermost range in which it was launched."""
     return range_totals(_sums(profile))
 
 

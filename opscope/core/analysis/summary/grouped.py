@@ -75,14 +75,14 @@ def totals_by(
     ``dtype`` or ``direction``; time without an op is a row for each ``reason`` (``gaps``:
     ``totals.unattributed``).
 
-    For the other columns (an op's inputs, layers and source lines; else ops) a row has the value with most
-    of its time, and in ``shapes``, ``layers``, ``sources``, ``ops`` the number of distinct values.
-    ``kind`` is the kind of most of its time. ``share`` is of all device time, ``running`` the sum of the
-    shares so far. Raises KeyError for another ``by``.
+    In the other columns (for an op its inputs, layers and source lines; otherwise the ops) a row has the
+    value with most of its time; ``shapes``, ``layers``, ``sources`` and ``ops`` have the number of distinct
+    values. ``kind`` is the kind of most of its time. ``share`` is of all device time, ``running`` the sum of
+    the shares so far. Raises KeyError for another ``by``.
     """
     keys, usual = BY[by], _USUAL[by]
     texts = list(dict.fromkeys((*keys, *usual, "op", "direction")))
-    # add up rows with equal texts first: a million ops in as many layers become a few thousand rows
+    # add up rows with equal texts first: a million ops in many layers become a few thousand rows
     alike = totals.lazy().group_by(texts).agg(map(known_sum, _SUMS)).collect()
     rows = alike.lazy().with_columns(pl.col(texts).cast(pl.String))
     rows = rows.join(_kind_of_ops(kinds), on=["op", "direction"], how="left", nulls_equal=True)
@@ -264,7 +264,7 @@ def _waits(profile: Answers) -> list[dict[str, object]]:
 def _means(frame: pl.DataFrame, on_cpu: bool) -> list[str]:
     """Return a line for each kind in ``frame`` whose name alone does not explain it.
 
-    ``on_cpu``: times are those of ops, and a session's own time is what passes between its nodes.
+    ``on_cpu``: times are those of ops, and a session's own time is the time between its nodes.
     """
     mostly = {row["kind"]: row["op"] for row in frame.to_dicts() if row["share"] >= WORTH}
     means = {name: all_kinds()[name].means for name in (COPIES, OTHER, UNKNOWN, NO_OP)}

@@ -124,7 +124,7 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
     """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own.
 
     A kernel whose name shows communication counts as communication, whatever launched it; if its op has
-    another kind, the time of that kind is reduced.
+    another kind, its time is taken from that kind.
     """
     trace = ops.attribution.trace
     launched: Launched = getattr(ops.attribution, table)
@@ -190,7 +190,8 @@ _NO_NAME: Final = pl.lit(None, pl.Categorical)
 
 def _kinds_of_readings(ops: Ops) -> NDArray[np.int8]:
     """Return the kind that an op determines, as its place among all kinds, by reading (row) and direction
-    (column); -1: none. The last row is for no reading, the last column for no direction."""
+    (column); -1: none. The last row is for ops without a reading, the last column for ops without a
+    direction."""
     readings = ops.readings.select(pl.col("op", "op_type", "params").cast(pl.String))
     params = pl.when(pl.col("op_type") == "fusion").then("params").alias("params")
     op = pl.when(pl.col("op_type") == "fused").then("op").alias("op")

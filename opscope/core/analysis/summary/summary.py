@@ -131,8 +131,8 @@ def _most_of_a_rank(trace: Trace, steps: pl.DataFrame) -> int | None:
 
 
 def added(parts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Return the ``summary_sums`` of all parts added up; None if no part knows a number. All ranks make
-    the steps of a job, so the largest number of steps of a rank counts."""
+    """Return the ``summary_sums`` of all parts added up; None if no part knows a number. All ranks make the
+    same steps, so of the numbers of steps the largest counts."""
     sums: dict[str, int | None] = {}
     for part in parts:
         for name, value in part.items():
@@ -149,8 +149,8 @@ def summary_of(
 ) -> pl.DataFrame:
     """Return ``summary`` from its sums, the time from the first event to the last, and the devices.
 
-    ``busy`` (ns): how long any of the devices' work ran; None: not known. It needs only ``trace``'s recorded
-    kinds of data, ``windows`` and ``own_costs``.
+    ``busy`` (ns): how long any of the devices' work ran; None: not known. Of ``trace`` it needs only which
+    kinds of data were recorded, ``windows`` and ``own_costs``.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     window = captured_time(trace)
@@ -177,7 +177,7 @@ def summary_of(
 
 
 def _of_gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, int | None]:
-    """The sums (ns) of a trace with kernels; those in ``launched_…`` are of work with a launch record."""
+    """The sums (ns) of a trace with kernels; sums ``launched_…`` are of the work that has a launch record."""
     has_op, launched = pl.col("reason").is_null(), pl.col("launched")
     free = pl.Series("free", matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
     kernels = kernels.with_columns(free)
@@ -203,7 +203,7 @@ def _of_gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, int | None
 
 
 def _gpu(sums: Mapping[str, int | None], with_calls: bool, busy: int | None) -> dict[str, Any]:
-    """``with_calls``: the source records launches; without, shares of known work are of all device time."""
+    """``with_calls``: whether the source records launches. If not, shares refer to all device time."""
     have: dict[str, int] = {name: value or 0 for name, value in sums.items()}
     device_time, total, attributed = have["whole"], have["total"], have["attributed"]
     launched = have["launched_kernels"] + have["launched_memops"]

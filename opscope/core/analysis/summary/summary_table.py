@@ -303,7 +303,8 @@ def _file(path: object) -> str:
 
 
 def _capture(capture: Mapping[str, Any]) -> str:
-    """Return which file was loaded for its shapes, and which file replays the CUDA graphs captured in it."""
+    """Return which file was loaded only for the shapes of its captured CUDA graphs, and which file replays
+    these graphs."""
     own = [_plural(capture["kernels"], "kernel")]
     if capture["copies"]:
         own.append(_plural(capture["copies"], "copy or set", "copies and sets"))
@@ -353,7 +354,7 @@ def _waits(row: Mapping[str, Any]) -> str:
 
 
 def _among_kernels(row: Mapping[str, Any], launches: bool) -> str:
-    """Return the share among kernels alone, if there are copies too: their FLOPs are known to be 0."""
+    """Return the share among kernels alone if there are copies, whose FLOPs are known to be 0."""
     share = row.get("kernel_flops_share")
     if share is None or not row.get("copies"):
         return ""
@@ -383,7 +384,7 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
     if not any(name for name, _ in named):
         return []
     if gap["reason"] == COMPILING and [name for name, _ in named] == [COMPILE]:
-        return []  # the phase says the same as the reason
+        return []  # the name of the phase would repeat the reason
     # a fourth part takes the line that "1 more" would take
     most = len(named) if len(named) <= _PARTS + 1 else _PARTS
     shown: list[tuple[str, Mapping[str, Any]]] = [

@@ -209,7 +209,7 @@ _PRODUCTS: Final = (
         ),
     ),
 )
-#: Functions that pass over their elements once, by their own names.
+#: Names of functions that pass once over their elements.
 _ELEMENTS: Final = Rule(
     False,
     "it passes over elements: it adds, compares, converts, moves, sorts or draws random numbers",
@@ -235,7 +235,7 @@ _ELEMENTS: Final = Rule(
     ),
     own_name_only=True,
 )
-#: Whole names of helper kernels; a name may contain that of the product that it serves.
+#: Whole names of helper kernels; such a name may contain the name of the product that the kernel helps.
 _SERVING: Final = Rule(
     False,
     "a library's kernel that serves products, or handles one query at a time on the vector units",
@@ -376,8 +376,9 @@ _HELPER = re.compile(
 
 
 def helps(kernel: str) -> bool:
-    """Whether the kernel only helps another kernel of its op.
+    """Whether the kernel only helps another kernel of its op:
 
-    It adds the parts, lays out the data, or computes the rest of a layer norm's backward.
+    it adds up partial results, changes the layout of the data, or computes the rest of a layer norm's
+    backward.
     """
     return bool(_HELPER.search(kernel, 0, SEARCHED))

@@ -36,9 +36,10 @@ class Slice:
     gb: int
 
     def eighths(self, sizes: tuple[int, ...]) -> int | None:
-        """Return the eighths of the memory of a board with one of these sizes in bytes, or None.
+        """Return how many eighths of a board's memory the slice has, if the board has one of these sizes
+        (bytes); else None.
 
-        None means that the slice's memory is not 1, 2, 4 or 8 eighths of any of the sizes.
+        (None: the slice's memory is not 1, 2, 4 or 8 eighths of any size.)
         """
         for size in sizes:
             part = self.gb * 1e9 / size * 8

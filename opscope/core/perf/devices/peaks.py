@@ -91,7 +91,8 @@ def width_class(dtype: str) -> str:
 
 @cache
 def _texts() -> list[str]:
-    """The text of ``devices.toml`` before its devices, and of each: a trace names few, all take 15 ms."""
+    """The text of ``devices.toml`` before its devices, and the text of each device. A trace names few
+    devices; parsing all takes 15 ms."""
     text = files(__package__).joinpath("devices.toml").read_text("utf-8")
     return text.split("\n[[device]]\n")
 

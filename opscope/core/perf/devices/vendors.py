@@ -97,7 +97,7 @@ def vendor_of(trace: Trace, calls: Collection[str]) -> str | None:
 def vendor_of_events(texts: Iterable[str]) -> str | None:
     """Return the vendor that categories of events and names of processes show; None for none or several.
 
-    Never NVIDIA: other vendors' profilers use categories such as ``cuda_runtime`` too.
+    This is never NVIDIA, because profilers of other vendors also use categories such as ``cuda_runtime``.
     """
     vendors = _name(texts) - {"nvidia"}
     return vendors.pop() if len(vendors) == 1 else None

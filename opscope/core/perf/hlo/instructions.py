@@ -213,7 +213,8 @@ def copy(call: OpCall) -> Cost:
         "scatter": "hlo::scatter",
     })  # fmt: skip
 def touch(call: OpCall) -> Cost:
-    """The update is read and written in place; gather reads what it writes; scatter adds once per element."""
+    """An update is read and written in place. A gather reads as many elements as it writes. A scatter adds
+    once per element."""
     operands = tensors(call)
     x = need(call, 0, "operand")
     out = output(call)

@@ -124,6 +124,6 @@ def gemm(call: OpCall) -> Cost:
 
 
 def _without(shape: tuple[int, ...], k: int) -> list[tuple[int, ...]]:
-    """Return what remains of a shape without the dimensions of product ``k`` at its end or its start."""
+    """Return a shape without those dimensions, at its end or its start, whose product is ``k``."""
     left = [shape[:at] for at in range(len(shape)) if product(shape[at:]) == k]
     return left + [shape[at:] for at in range(1, len(shape) + 1) if product(shape[:at]) == k]

@@ -1,8 +1,8 @@
 """Cost models of graph nodes that no ATen op covers: arithmetic, reductions, transforms and copies.
 
-Names of TensorFlow, Keras, ONNX and MindSpore overlap (``MatMul``, ``Conv2D``, ``Add``), so each name has
-one model for all frameworks in this package: parameters show the framework where it matters, and shapes
-decide the layout where no parameter does. Results are usually recorded, so most counts need no attribute.
+Names of TensorFlow, Keras, ONNX and MindSpore overlap (``MatMul``, ``Conv2D``, ``Add``), so in this package
+each name has one model for all frameworks. Where the framework matters, parameters show it; where no
+parameter gives the layout, shapes do. Results are usually recorded, so most counts need no attribute.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def block_cell(call: OpCall) -> Cost:
     inner = sizes(x)[-1]
     gru = variant(call, "gru")
     flat = [sizes(t) for t in operands if t is not x and len(t.shape) == 2]
-    units = {w[1] for w in flat if w[0] == sizes(x)[-2]}  # those of the states, [B, H]
+    units = {w[1] for w in flat if w[0] == sizes(x)[-2]}  # H of the states [B, H]
     gates_of = (1, 2) if gru else (4,)
     shapes = [w for w in flat if (h := w[0] - inner) in units and w[1] in [g * h for g in gates_of]]
     if len(shapes) != (2 if gru else 1):

@@ -243,7 +243,7 @@ op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
 
 
 def _gradients(call: OpCall) -> list[TensorSpec | None]:
-    """Return the gradients that a backward computes, None for those of operands that need none."""
+    """Return the gradients that a backward computes, None for each operand that needs no gradient."""
     leaves = call.output_leaves()
     if leaves is None:
         raise CannotKnow(NO_OUTPUTS)
@@ -302,13 +302,13 @@ def pool_gradients(call: OpCall) -> Cost:
 
 @op("BatchNormBackward", family="norm", source="as BatchNormGrad")
 def norm_gradients(call: OpCall) -> Cost:
-    """Operands: gradients of five results, of which the first is the data's, then the forward's."""
+    """Operands: the gradients of five results (first the data's), then the operands of the forward."""
     return _as_grad(call, "BatchNormGrad", 2)
 
 
 @op("LayerNormBackward", family="norm", source="as LayerNormGrad")
 def layer_norm_gradients(call: OpCall) -> Cost:
-    """Operands: gradients of three results, of which the first is the data's, then the forward's."""
+    """Operands: the gradients of three results (first the data's), then the operands of the forward."""
     return _as_grad(call, "LayerNormGrad", 3)
 
 

@@ -62,7 +62,7 @@ op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
     source="computes nothing beside its nodes, where those were timed; else null",
 )  # fmt: skip
 def session_run(call: OpCall) -> Cost:
-    """A run of ONNX Runtime's session: its work is that of its nodes."""
+    """A run of ONNX Runtime's session: its nodes have the costs."""
     if call.param("nodes") == "timed" or call.name.endswith("_async"):
         return Cost()
     raise CannotKnow(

@@ -121,7 +121,7 @@ def multi_head(call: OpCall) -> Cost:
 
 @op("GroupQueryAttention", family="attention", source=_SOURCE)
 def grouped(call: OpCall) -> Cost:
-    """Query [B, N, H·D], or with keys and values in it; the cache is [B, heads, length, D]."""
+    """The query is [B, N, H·D], or contains keys and values, too; the cache is [B, heads, length, D]."""
     q = sizes(need(call, 0, "query"))
     if len(q) != 3:
         raise CannotKnow(f"the layout is not known: {list(q)}")

@@ -51,7 +51,7 @@ _RUNS: Final = words(
     """
 )
 
-#: Node names by the ATen op that has the same operands in the same order.
+#: For each ATen op, the names of the nodes that have the same operands in the same order.
 _ATEN: Final = {
     "aten::sin": "Angle ComplexAbs BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 "
     "BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Dawsn Expint FresnelCos FresnelSin Spence Erfinv "

@@ -208,7 +208,7 @@ def reduce(call: OpCall) -> Cost:
     source="quantise 3 per element (scale, round, clamp), dequantise 2 (subtract, scale)",
 )
 def quantized(call: OpCall) -> Cost:
-    """Between two quantised types it does both."""
+    """Quantise or dequantise; between two quantised types, both."""
     given, results = _whole(call)
     both = bool(given) and {given[0].dtype, results[0].dtype} <= QUANTIZED
     each = 5 if both else 3 if call.param("role") == "quantize" else 2
@@ -272,7 +272,8 @@ NOT_STATED: Final = (
     source="the elementwise parts that the kernel's name lists, per output",
 )
 def generated(call: OpCall) -> Cost:
-    """Known if all parts work on each element: one operation each. The size of a reduction is not stated."""
+    """Known if every part is elementwise: one operation per element and part. (The trace does not state
+    the size of a reduction.)"""
     given, results = _whole(call)
     parts = as_texts(call)
     if not parts:

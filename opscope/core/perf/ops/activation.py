@@ -152,14 +152,14 @@ def activation_backward(call: OpCall) -> Cost:
     each = _GELU_TANH_BACKWARD if word == "gelu_backward" and _tanh_form(call) else BACKWARD[word]
     if variant(call, "weighted"):
         x, more = kept, tensors(call)[2:3]
-        # the kernel's gradient of the weight is one for each element; a sum over them is an op of its own
+        # the kernel's gradient of the weight has a value for each element; another op adds them up
         apart = variant(call, "weight_by_element")
         writes = outputs(call) or [x, *([TensorSpec(x.dtype, x.shape)] if apart else more)]
         return cost([grad, x, *more], writes, vector=each * numel(grad), dtype=grad.dtype)
     if word in (
         "log_sigmoid_backward",
         "rrelu_with_noise_backward",
-    ):  # they also read a second tensor that the forward kept
+    ):  # these ops also read a second tensor that the forward kept
         out = result(call, sizes(kept), kept.dtype)
         return cost(distinct_tensors(call)[:3], [out], vector=each * numel(grad), dtype=grad.dtype)
     return elementwise_cost(call, [grad, kept], each)

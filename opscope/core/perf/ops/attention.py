@@ -158,7 +158,7 @@ def sdpa(call: OpCall) -> Cost:
         live = live_pairs(call, queries, keys, bottom_right=False)
     pairs = heads * queries * keys, heads * live
     writes = None
-    if outputs(call) is None and variant(call, "flash"):  # the sums of the softmax are kept besides
+    if outputs(call) is None and variant(call, "flash"):  # the sums of the softmax are kept, too
         sums = TensorSpec("f64" if q.dtype == "f64" else "f32", (*sizes(q)[:-1],))
         writes = [TensorSpec(q.dtype, (*sizes(q)[:-1], d_v)), sums]
     return attention_cost(call, q, k, v, pairs, (d_qk, d_v), writes=writes)
@@ -225,9 +225,9 @@ def _varlen(
 ) -> tuple[int, int, int, int]:
     """Return what ``tokens_first`` does, for packed sequences of equal length or a single sequence.
 
-    The offsets are data that no trace records. All sequences have the longest length if that length
-    times their number is the number of tokens; it suffices that either the queries or the keys are so,
-    as one query of each sequence is. Raises CannotKnow otherwise.
+    The offsets are data that no trace records. All sequences have the longest length if that length times
+    their number is the number of tokens; it is enough if this is so of either the queries or the keys, for
+    example if each sequence has one query. Raises CannotKnow otherwise.
     """
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
     tokens, heads, d_qk = q[-3], q[-2], q[-1]
@@ -274,7 +274,8 @@ def _varlen(
 
 
 def _bounds(count: int, queries: int, keys: int, most_q: int, most_k: int) -> tuple[int, int]:
-    """Return the fewest and the most pairs of a query and a key of one sequence, of ``count`` sequences.
+    """Return the least and the greatest number of pairs of a query and a key, within each of ``count``
+    sequences.
 
     If there are as many keys as queries, each sequence is assumed to have as many keys as queries: the sum of
     squares is least if all sequences are equally long, and greatest if as many as possible have the longest

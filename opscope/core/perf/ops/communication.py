@@ -61,7 +61,8 @@ _WORDS: Final = (
         ),
         "all_to_all",
     ),
-    # ops for any messages, as NCCL's kernel: the name does not say whether it sends or receives
+    # like NCCL's kernel, these ops serve messages of either direction: the name does not say whether it sends
+    # or receives
     (re.compile(r"send_?i?recv|ncclSend\+ncclRecv|ncclRecv\+ncclSend", re.I), "send_recv"),
     (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
     (re.compile(r"recv|receive|(nccl|nvshmem)_get", re.I), "recv"),
@@ -141,8 +142,8 @@ def batch(call: OpCall) -> Cost:
 def buffer_bytes(call: OpCall) -> int | None:
     """Return the bytes of a collective's larger side, input or output, on one rank; None if not known.
 
-    From the trace's own figure, else from the largest tensor or list of tensors among arguments and results.
-    XLA combines collectives: an operation of HLO has a buffer for each operand.
+    It is the trace's own figure, else the size of the largest tensor or list of tensors among arguments and
+    results. XLA combines collectives: an operation of HLO has a buffer for each operand.
     """
     stated = _integer(call, "bytes")
     if stated is not None or call.truncated:

@@ -371,7 +371,7 @@ def _gradients_of(call: OpCall, forward: OpCall) -> tuple[Cost, Cost]:
 
 @backward_of(*_FORWARD)
 def conv_backward(call: OpCall) -> tuple[Cost, Cost]:
-    """Both gradients from the forward's shapes alone."""
+    """Both gradients, computed from only the shapes of the forward."""
     x, w = need(call, 0, "input"), need(call, 1, "weight")
     _, spatial, weight = _parts(x, w)
     out, _ = _output(call, x, spatial, weight, is_transposed(call))

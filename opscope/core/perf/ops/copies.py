@@ -119,7 +119,7 @@ def copy(call: OpCall) -> Cost:
     variants={"lu_unpack": "aten::lu_unpack"},
 )
 def clone(call: OpCall) -> Cost:
-    """Read and write every element once; a cast counts no FLOPs, and a result that is the input nothing."""
+    """Read and write every element once; a cast counts no FLOPs. If the result is the input: no cost."""
     x = need(call, 0, "input")
     if variant(call, "lu_unpack"):
         return cost(distinct_tensors(call), outputs(call) or _factors(call, x), reason=NO_OUTPUTS)

@@ -404,7 +404,9 @@ def scaled_gradient(_: OpCall, forward: OpCall) -> Cost:
     entry = lookup(forward.name)
     factors = tensors(forward)
     if entry is None or entry.name not in _SCALED or not 1 <= len(factors) <= 2:
-        raise CannotKnow(f"it is not the gradient of a product, but runs in that of {forward.name}")
+        raise CannotKnow(
+            f"the op is not the gradient of a product, but runs inside the gradient of {forward.name}"
+        )
     x = factors[0]
     if any(other.shape != x.shape or other.dtype != x.dtype for other in factors[1:]):
         raise CannotKnow(

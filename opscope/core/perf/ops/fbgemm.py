@@ -141,7 +141,7 @@ _UPDATE_OF: Final = {_NODE.format(name): flops for name, flops in _UPDATE.items(
 )
 def lookup_backward(call: OpCall) -> Cost:
     """Raise CannotKnow: the gradient's shape does not give the number of indices."""
-    raise CannotKnow("the number of indices is in the forward's call, which is not linked")
+    raise CannotKnow("the number of indices is an input of the forward op, which is not linked")
 
 
 @with_forward(*_UPDATE_OF)

@@ -120,7 +120,7 @@ def scaled_mm(call: OpCall) -> Cost:
     if variant(call, "rows_of_weights"):  # [N, K], or [N, K/2]
         right = right[::-1]
     out = output(call)
-    # int4: tiles of 8 rows of N by 16 of K, of which one has several; 8 in an element
+    # int4, in tiles: N is 8 times the first size, K the product of the others
     if len(right) == 4:
         shape, k = (left[0], 8 * right[0]), left[1]
         if right[1] * right[2] * right[3] != k:

@@ -28,7 +28,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 
 def lu(m: int, n: int) -> int:
-    """Return m·n² − n³/3 FLOP for m ≥ n, else the same with m and n exchanged."""
+    """Return m·n² − n³/3 FLOP for m ≥ n, else n·m² − m³/3."""
     big, small = max(m, n), min(m, n)
     return big * small**2 - small**3 // 3
 
@@ -233,7 +233,7 @@ def solve(call: OpCall) -> Cost:
         writes = [b, *([a, *pivots] if variant(call, "matrix_too") else pivots[1:])]
     elif outputs(call) is None and variant(call, "least_squares"):
         writes = [TensorSpec(b.dtype, (*right[:-2], n, k))]
-        if m > n:  # the residual of each right-hand side
+        if m > n:  # add the residual of each right-hand side
             writes.append(TensorSpec(b.dtype, (*right[:-2], k)))
     elif outputs(call) is None and not vector and product(right[:-2]) < batch:
         writes = [TensorSpec(b.dtype, (*left[:-2], *right[-2:]))]

@@ -28,7 +28,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 
 def _save(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
-    """Return the outputs: as recorded, else the result and the statistics kept for backward."""
+    """Return the outputs: the recorded ones, else the result and the statistics kept for backward."""
     recorded = outputs(call)
     if recorded is not None:
         return [*recorded]

@@ -29,7 +29,7 @@ def _rank(name: str) -> int:
     for digit in "123":
         if f"{digit}d" in name or f"{digit}D" in name:
             return int(digit)
-    raise CannotKnow("the op's name does not have the number of dimensions")
+    raise CannotKnow("the op's name does not state the number of dimensions")
 
 
 def pooled(call: OpCall, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,7 +152,8 @@ def _pool(call: OpCall, per_window: int) -> Cost:
 def max_pool_backward(call: OpCall) -> Cost:
     """Add each gradient where its maximum was; the input itself is not read.
 
-    oneDNN's operands are gradient, output, input; it keeps the places with the output, unrecorded.
+    oneDNN's operands are gradient, output, input; it keeps the positions of the maxima with the output, and
+    they are not recorded.
     """
     grad = need(call, 0, "gradient")
     x = need(call, 2 if variant(call, "output_second") else 1, "input")

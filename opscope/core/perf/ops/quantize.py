@@ -44,7 +44,7 @@ _ELEMENTWISE: Final = {
 }
 
 
-#: The ops with two tensor operands; the others have one, and perhaps a number.
+#: The ops with two tensor operands; the others have one tensor operand, and perhaps a number.
 _OF_TWO: Final = words(
     """
     quantized::add quantized::mul quantized::add_out quantized::mul_out quantized::add_relu

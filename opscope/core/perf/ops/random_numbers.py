@@ -219,7 +219,7 @@ def dropout_backward(call: OpCall) -> Cost:
 
 @with_forward("aten::native_dropout_backward", "aten::_masked_scale")
 def dropout_backward_of(_: OpCall, forward: OpCall) -> Cost:
-    """The same, with all sizes from what was dropped in the forward."""
+    """The backward of a dropout, with all sizes from the input of the forward."""
     return dropout_gradient(forward)[0]
 
 

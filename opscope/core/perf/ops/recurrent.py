@@ -38,7 +38,7 @@ KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 _MODES: Final = ("rnn", "rnn", "lstm", "gru")
 #: One layer in one direction. Inputs: input, two matrices, two biases, the states (also matrices).
 _ONEDNN: Final = "aten::mkldnn_rnn_layer"
-#: Ops whose name has their kind; the other ops have a parameter for it.
+#: The kind (LSTM, GRU …) of ops whose name has it; the other ops have a parameter for it.
 _KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "aten::lstm": "lstm", "aten::_lstm_mps": "lstm", "aten::lstm_cell": "lstm",
@@ -266,7 +266,7 @@ def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """Each gradient costs the forward's products; the data gradient has the gates' arithmetic."""
     forward, why = cost_of(call)
     if forward is None:
-        raise CannotKnow(why or "the forward's cost is not known")
+        raise CannotKnow(why or "the cost of the forward op is not known")
     dtype = next(iter(forward.by_dtype), "?")
     reads = distinct_tensors(call)
     x = need(call, 0, "input")
@@ -335,7 +335,8 @@ _MODULES: Final[Mapping[str, str]] = MappingProxyType(
     source=f"{_SOURCE}; the weights from the sizes of input and state",
 )
 def module(call: OpCall) -> Cost:
-    """A module's call names its input and its state: the weights have their sizes; biases are assumed."""
+    """A module's call has its input and its state, whose sizes give the sizes of the weights; biases are
+    assumed."""
     name = call.name.partition(".")[0]
     gates, each = KINDS[_MODULES[name]]
     x, state = need(call, 0, "input"), need(call, 1, "state")
@@ -343,7 +344,7 @@ def module(call: OpCall) -> Cost:
     if not name.endswith("Cell"):
         layers = sizes(state)[0]
     if layers != 1:
-        raise CannotKnow("the trace does not record how many layers go in how many directions")
+        raise CannotKnow("the trace does not record the numbers of layers and directions")
     inputs, units = sizes(x)[-1], sizes(state)[-1]
     tokens = product(sizes(x)[:-1])
     states = 2 if _MODULES[name] == "lstm" else 1

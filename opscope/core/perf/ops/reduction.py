@@ -198,7 +198,7 @@ def _scan(call: OpCall, x: TensorSpec) -> tuple[int, int]:
     return product(shape), product(shape) // max(length, 1)
 
 
-#: A product by the forward's result, a reversed sum, a quotient by the input.
+#: The backward pass multiplies by the forward's result, sums in reverse and divides by the input.
 _NO_ZEROS: Final = "no element of the input is taken to be zero: zeros need two more scans"
 
 

@@ -1,8 +1,8 @@
 """Double backward and forward-mode derivatives, counted from the formulas that they compute.
 
 A convolution is linear in its data and in its weight, so each term of its second derivative is again a
-convolution of the same sizes. The elementwise rules count the operations of the formula written beside
-each; a sigmoid is 4.
+convolution of the same sizes. The elementwise rules count the operations of the formula written beside each;
+a sigmoid counts as 4.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def matrix_exp_backward(call: OpCall) -> Cost:
     return cost([x, grad], [x], matrix=flops, dtype=x.dtype)
 
 
-#: FLOPs per element: x·(1/s) + z rounded 3, compared with both ends 2, the gradient masked 1; for
-#: the scale q − z, ·s, − x, ·(1/s), · gradient and factor 6; for the zero point ·(−s) and factor 2;
-#: the sums of both 2.
+#: FLOPs per element: 3 for x·(1/s) + z and rounding, 2 for the comparison with both ends, 1 for the masked
+#: gradient; 6 for the scale (q − z, ·s, − x, ·(1/s), · gradient, · factor); 2 for the zero point (·(−s), ·
+#: factor); 2 for the sums of both.
 LEARNABLE: Final = 3 + 2 + 1 + 6 + 2 + 2
 
 

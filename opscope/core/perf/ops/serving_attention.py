@@ -93,7 +93,8 @@ def _packed_queries(q: TensorSpec) -> tuple[int, int, int]:
 
 
 def _sequences(call: OpCall) -> int | None:
-    """Return the number of sequences, or None; the first integer vector has their starts and the end."""
+    """Return the number of sequences, or None; the first integer vector has the start of each sequence,
+    and the end of the last."""
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
     return product(sizes(offsets[0])) - 1 if offsets else None
 
@@ -127,8 +128,8 @@ _LAYOUT: Final = {name: layout for layout, names in _LAYOUTS.items() for name in
     f"are read. Without a step null: {LENGTHS}",
 )
 def of_the_cache(call: OpCall) -> Cost:
-    """Raise CannotKnow without the sums of a step: the arguments are the new tokens; the layer has the cache.
-    FlashMLA's with indices attends to these keys alone.
+    """Raise CannotKnow if the sums of a step are not known: the arguments have only the new tokens, because
+    the cache belongs to the layer. FlashMLA's op with indices attends only to the keys of these indices.
 
     Latent attention (MLA): a prefill expands keys and values, a decode works on the latent vectors, whose
     products with the two projections are ops of their own.
@@ -213,8 +214,8 @@ def _cutlass(call: OpCall) -> Heads:
 
 
 def _absorbed(call: OpCall) -> Heads:
-    """Queries [B, H, L + r] or [B, S, H, L + r], pages [pages, page, 1, L + r], with the scales where these
-    are bytes; values have L."""
+    """Queries [B, H, L + r] or [B, S, H, L + r], pages [pages, page, 1, L + r], with the scales in them if
+    pages are bytes; values have L."""
     q, pages = need(call, 0, "query"), need(call, 1, "cache")
     heads, dim = sizes(q)[-2], sizes(q)[-1]
     results = [t for t in tensors(call)[2:] if t.shape[:-1] == q.shape[:-1] and len(t.shape) > 2]
@@ -284,7 +285,7 @@ _CACHE_TYPE: Final = "the cache is assumed to have the dtype of the new keys"
 
 
 def over_cache(call: OpCall, heads: Heads, own_window: int | None = None) -> Cost:
-    """Return the cost of a step's requests; a window (``WINDOW``) masks pairs and spares reads.
+    """Return the cost of a step's requests; a window (``WINDOW``) masks pairs and saves reads.
 
     ``own_window``: the window of a call that has it and the cache among its arguments; 0: it has none.
     """

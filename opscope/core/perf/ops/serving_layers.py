@@ -25,7 +25,7 @@ class Layer(NamedTuple):
     writes: tuple[int, ...]
     input: int
     family: str
-    residual: bool = False  #: whether a residual may follow; the sum overwrites it
+    residual: bool = False  #: whether a residual may follow, which the sum overwrites
 
 
 _LAYERS: Final = (

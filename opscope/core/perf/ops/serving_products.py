@@ -131,7 +131,7 @@ def scaled_product(call: OpCall) -> Cost:
     if not inner:
         raise CannotKnow("not matrices: the first operand is a scalar")
     if places.halves and a.dtype == "?":
-        raise CannotKnow("without an element's type, an element may be one or two of K")
+        raise CannotKnow("without the type of an element, it may hold one or two values along K")
     k = inner[0] * (2 if places.halves and a.dtype in ("u8", "i8") else 1)
     out: TensorSpec | None
     if places.out is None:

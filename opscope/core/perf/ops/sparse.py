@@ -171,7 +171,8 @@ def segment_reduce(call: OpCall) -> Cost:
 
 
 def _segments(call: OpCall, x: TensorSpec) -> TensorSpec:
-    """Return the result: its first axis has one row per length, or one fewer than the offsets."""
+    """Return the result: its first axis has as many rows as there are lengths, or one row fewer than there
+    are offsets."""
     lengths, offsets = call.arg(1), call.arg(3)
     if isinstance(lengths, TensorSpec):
         count = numel(lengths)

@@ -88,7 +88,7 @@ def alias(call: OpCall) -> Cost:
     source="moves nothing",
 )
 def query(call: OpCall) -> Cost:
-    """A query on the host."""
+    """The host asks for a property of the tensor; no data is read."""
     return Cost()
 
 

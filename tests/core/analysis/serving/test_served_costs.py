@@ -76,7 +76,7 @@ def test_half_of_the_layers_have_a_window(pair, config):
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("{", "not JSON"), ("[1]", "no model's configuration"), ('{"a": 1}', "no hidden_size")],
+    [("{", "not JSON"), ("[1]", "is no model's configuration"), ('{"a": 1}', "no hidden_size")],
 )
 def test_another_file_is_refused_by_name(pair, tmp_path, text, what):
     path = tmp_path / "config.json"
