@@ -199,10 +199,24 @@ def step_block(n: int | None = None) -> AbstractContextManager[int]:
     A block that raises is no whole step and does not count. Entering raises TypeError if ``n`` is not an
     integer.
     """
-    session = _session or _load_session()
-    session.steps_by_user = True
-    block: AbstractContextManager[int] = session.step_block(n)
-    return block
+    return _StepBlock(n)
+
+
+class _StepBlock:
+    # not by contextlib, whose import would cost more than the rest of this module
+    def __init__(self, number: int | None) -> None:
+        self._number = number
+
+    def __enter__(self) -> int:
+        return step(self._number)
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        session = _load_session()
+        if kind is None:
+            session.end_step()
+            session.no_step_comes()
+        else:
+            session.leave_step()
 
 
 #: The steps module, kept from the first ``step`` on: an import statement would cost more than a step.

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from operator import index
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
@@ -359,19 +358,6 @@ def step(number: int | None = None) -> int:
     counted.number = number = counted.number + 1 if number is None else number
     steps.push_numbered(STEP, number, "step")
     return number
-
-
-@contextmanager
-def step_block(number: int | None) -> Iterator[int]:
-    """Make the block a step; one that raises is no whole step and does not count."""
-    begun = step(None if number is None else int(index(number)))
-    try:
-        yield begun
-    except BaseException:
-        leave_step()
-        raise
-    end_step()
-    no_step_comes()
 
 
 def next_step() -> int:
