@@ -435,8 +435,8 @@ def _note(
     if differing:
         trace.note(
             "info",
-            f"the files record different things ({differing}): each file's own answers are merged, where load"
-            " of all files judges each by what any of them records",
+            f"the files record different things ({differing}): each file is judged by its own records,"
+            " and opscope.load of all files judges each by the records of all",
         )
 
 
