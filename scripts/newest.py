@@ -49,8 +49,7 @@ STACKS = {
         "2.14 and 2.15 are builds for CUDA alone. 2.15's profiler takes no counters"
         " (`profiler_metrics`): `--counters` takes CUPTI's way. Its traces have no sizes of lists of more than 30"
         " tensors; foreach optimizers' costs are known where their kernels' blocks fit the parameters."
-        " Without a GPU Kineto itself writes an error to stderr, which one test did not expect; it now allows what"
-        " torch.profiler alone writes, and was not run again with 2.15.",
+        " Without a GPU Kineto itself writes an error to stderr.",
     ),
     "tensorflow": Stack(
         ("tensorflow-cpu",), "Tested as a prerelease, which brings Keras 3.16 as built every night."
