@@ -204,7 +204,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "password identified pragma",
-        r"(?i)\b(?:password|pragma\s+key|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?:password\s+)?(?:=\s?)?(?P<quote>[\"'])(?P<value>[^'\"\n$<{%*][^'\"\n]{2,200})(?P=quote)",
+        r"(?i)\b(?:password(?!\s{1,4}=)|pragma\s+key|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?:password\s+)?(?:=\s?)?(?P<quote>[\"'])(?P<value>[^'\"\n$<{%*][^'\"\n]{2,200})(?P=quote)",
     ),
     (
         "login",
@@ -716,6 +716,12 @@ WORDS: Final[dict[str, str]] = {
     " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
     " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps policies rule rules requirements",
+    # with a password's name, what a message has
+    "speech": "is are was were be must should can cannot may will has have had do does don did didn doesn isn match matches"
+    " mismatch enter enters type retype repeat confirm confirmation verify reset forgot forgotten change changed update"
+    " choose create invalid wrong incorrect required missing expired empty needs need required requires set use used"
+    " please failed lost show hide new old current again optional weak short long least your de du da do del mot su sua tu votre ihr dein das neues falsches"
+    " ungültiges vergessen bestätigen nicht и или для не",
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
@@ -810,7 +816,8 @@ PATTERNS: Final[dict[str, str]] = {
     # A word of a shell, a gap between columns of a help text, or the end of a command.
     "shell word": (
         r"(?<![ \t])[ \t]{4,80}(?=[A-Z])"
-        r"|(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|(?!\\\r?\n)[^\s\"']|[\"'])+|(?<!\\)\n"
+        # an escaped quote opens nothing: else each would be followed to the end of the text
+        r"|(?:\\\"|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|(?!\\\r?\n)[^\s\"']|[\"'])+|(?<!\\)\n"
     ),
     # A word in quotes, also as an item of a list: run(["mysql", "-p…"]).
     "quoted": r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)",
@@ -849,15 +856,25 @@ PATTERNS: Final[dict[str, str]] = {
     # What stands for a value that is given elsewhere.
     "placeholder": (
         r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{.*|\{.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
-        r"|[<{\[][A-Za-z]+|\?[a-z ]+|`.*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,}).{0,4}"
+        r"|\?[a-z ]+|`\D*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,})\D{0,4}"
         r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
-        r"|[^$]{0,80}\s\$\{?\w+\}?"
+        r"|[^$\d]{0,80}\s\$\{?\w+\}?"
     ),
+    # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
+    "closed": (
+        r"<[\"']|[\"'](?: [+.%,)]|[+.%,)] )"
+        r"|(?=[ )]|[\"'][+.%,)])(?:\D*$|.*(?: [|<>&+%\-]|[ (]$|[+.%,(] ?[\"']?$))"
+    ),
+    # The dollar sign of a value, unless it is one of a variable's name in capitals or of an expression.
+    "dollar": r"(?<![^=:])\$(?![A-Z_\d]*$|[{(])",
+    # A number, or an address in memory.
+    "number": r"[\d.,:+\-e]+|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
     "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
-    "path value": (
+    # A path, or an option: add_argument("--password", "-p").
+    "path": (
         r"(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
-        r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)"
+        r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)|-\w|--[A-Za-z_\-]+"
     ),
     # A user's name, after which even "pass" is a password.
     "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",

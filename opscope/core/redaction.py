@@ -510,7 +510,7 @@ def _is_name(value: str, name: str) -> bool:
     if value.isidentifier() and _words(value) == _words(name):
         return True
     several = dotted or len(_words(value)) > 1 or value.lower().endswith(name.lower())
-    header = re.fullmatch(r"(?:[A-Z][a-z]*-)+[A-Z][a-z]+", value)
+    header = re.fullmatch(r"(?=X-|.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-)+[A-Z][a-z]+", value)
     named = header or (several and value.isidentifier() and not re.search(r"\d\D?\d", value))
     return bool(named) and sureness(value) > Sureness.NOT
 
@@ -519,17 +519,17 @@ def _is_literal(value: str, sure: Sureness, name: str) -> bool:
     """Whether to hide a value in quotes, which cannot be a variable's name."""
     return (
         _worth(value, sure, True)
-        # its quote closes another text: grep 'KEY=' file, "password='" + x
-        and not re.match(r"[ )]|[\"'] ?[+.%,)]|<[\"']", value)
+        and not _pattern("closed").match(value[:_JUDGED])
         and not _is_message(value)
         and (bool(re.search(r"\d", value)) or not _is_name(value, name))
     )
 
 
 def _is_message(value: str) -> bool:
-    """Whether a value of several words speaks of passwords: "Passwords do not match"."""
-    several = value.count(" ") > (3 if re.search(r"\d", value) else 0)
-    return several and not _data()["words"]["passwords"].isdisjoint(_words(value[:_JUDGED]))
+    """Whether a value says something of passwords: "Passwords do not match"."""
+    words = {*_words(value[:_JUDGED])}
+    says = all(words & _data()["words"][kind] for kind in ("passwords", "speech"))
+    return says and value.count(" ") > (3 if re.search(r"\d", value) else 0)
 
 
 def _is_expression(value: str) -> bool:
@@ -574,11 +574,10 @@ def _worth(value: str, sure: Sureness, quoted: bool) -> bool:
     bare = value[:_JUDGED].strip().strip("\"'\\").rstrip("`")
     if not bare or HIDDEN in bare or bare.lower().lstrip("-?+") in _data()["words"]["switches"]:
         return False
-    if _pattern("placeholder").fullmatch(bare.lstrip("-")):
-        return False
-    if _pattern("path value").fullmatch(bare) or re.fullmatch(r"-\w|--[\w\-]+", bare):
-        return False  # add_argument("--password", "-p")
-    if re.fullmatch(r"[\d.,:+\-e]+|0x[0-9a-fA-F]{1,12}", bare):
+    aside = _pattern("placeholder").fullmatch(bare.lstrip("-")) or _pattern("path").fullmatch(bare)
+    if aside or (not quoted and re.fullmatch(r"[<{\[][A-Za-z]+", bare)):
+        return False  # the latter begins <a phrase>
+    if _pattern("number").fullmatch(bare):
         return sure == Sureness.SURE and len(bare) > 3
     if sure == Sureness.SURE:
         return len(bare) > 1 and not bare.startswith((",", ")", "+ "))
@@ -625,17 +624,19 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
         if parts is None and command[number - 1][-1:] == ",":
             takes = Sureness.NOT  # add_argument("-p", "--password", help=…)
         hidden = ""
+        literal = not shell or "'" in argument  # no shell replaces its variables any more
+        word = word if shell or " " in word else _pattern("dollar").sub("", word)
         named = command[number - 1] == "--secret" and _is_known(word)  # --secret dbPassword S
         option = word[:2] == "--" or (
             word[:1] == "-" and (len(word) < 3 or _next_sureness(word, ()) == Sureness.SURE)
         )
         if takes and not named and not option:
             later = takes == Sureness.IF_MIXED and command[number - 1][:1] == "-"
-            worth = _worth(word, Sureness.IF_DRAWN if later else takes, True)
+            worth = _worth(word, Sureness.IF_DRAWN if later else takes, literal or quote != "")
             hidden = HIDDEN if worth else _login(word, options) if login else ""
             takes = takes if several else Sureness.NOT
         else:
-            hidden = _with_value(word, options, shell) or (_login(word, options) if login else "")
+            hidden = _with_value(word, options, shell, literal) or _login(word, options) * login
             if not hidden and " " in word:
                 hidden = _in_words(word, counts) if quote else _in_quotes(word, counts)
             # wandb login --relogin KEY
@@ -669,9 +670,8 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
 
 def _is_known(word: str) -> bool:
     """Whether a word is a name that only secrets have."""
-    if not word.isidentifier() or sureness(word) != Sureness.SURE:
-        return False
-    return len(_words(word)) > 1 or word.lower() in _data()["words"]["passwords"]
+    sure = word.isidentifier() and sureness(word) == Sureness.SURE
+    return sure and (len(_words(word)) > 1 or word.lower() in _data()["words"]["passwords"])
 
 
 def _in_quotes(word: str, counts: Counter[str]) -> str:
@@ -699,7 +699,7 @@ def _of_option(name: str) -> Sureness:
     return Sureness.SURE if sure == Sureness.IF_MIXED and not of_compiler else sure
 
 
-def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
+def _with_value(word: str, options: tuple[str, ...], shell: bool, literal: bool) -> str:
     """Return the word with the secret inside it hidden: ``--key=…``, ``-p…``, ``-ume:…``, ``pass:…``."""
     name, equals, value = word.partition("=")
     if equals and re.fullmatch(r"(?:--\d)?[-+~/]{0,2}[^\W\d][\w.\-]{0,127}", name):
@@ -709,11 +709,11 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
         meant = _is_name(value, name) and (shell or not re.search(r"\d", value))
         if name[0] != "-" and (meant or _is_expression(value)):
             return ""
-        return f"{name}={HIDDEN}" if sure and _worth(value, sure, True) else ""
+        return f"{name}={HIDDEN}" if sure and _worth(value, sure, literal) else ""
     for option in options:
-        short = option.strip("=:")
-        value = word[2:]
-        if len(short) == 2 and word.startswith(short) and len(word) > 3 and value[0] != "$":
+        short, value = option.strip("=:"), word[2:]
+        variable = value.lstrip('"')[:1] == "$" and not literal
+        if len(short) == 2 and word.startswith(short) and len(word) > 3 and not variable:
             return short + (HIDDEN if option[0] != ":" else _login(value) or value)
     if word.startswith("pass:") and "-passin" in options:
         return f"pass:{HIDDEN}"

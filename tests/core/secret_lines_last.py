@@ -964,6 +964,30 @@ JWT_SECRET=«jourSecretKex»
 auth=(os.getenv("DB_USER", "neo4j"), os.getenv("DB_PASSWORD", "«knowledge-graph»")),
 args := []string{"--token", "tok", "--secret", "«s3cr3t»", "--model", "gpt-4"}
 """,
+    "values like placeholders": r"""
+mysql '-p«$ecretA1»' db
+mysql -p'«$ecretA1»' db
+bash -c "mysql '-p«$ecretA1»'"
+run(['mysql', '-p«$ecretA1»'])
+DB_PASSWORD=' «s3cretPw9»'
+password="«Trustno1 »${SUFFIX}"
+PASSWORD="«correct horse password battery»"
+PASSWORD = "«orbit velvet passphrase tundra»"
+password="«Correct-Horse-Battery-Key»"
+secret = "«Maple-River-Copper-Secret»"
+password = "«abc...xyz1»"
+token: "«sk...9aKd83jD»"
+password = '«a***7k2b»'
+password = "«aXXXX7k2»"
+secret = "«--9aKd83jDk2»"
+password="«{hunterTwo»"
+password="«[hunterTwo»"
+tool --password "«<hunterTwo»"
+password="«`hunter2`x»"
+password="«'+s3cretPw9»"
+TOKEN=«0xdeadbeefcafe»
+token: «0xdeadbeefcafe»
+""",
 }
 
 ALIKE = {
@@ -1770,5 +1794,72 @@ sudo: ALL=(ALL) NOPASSWD:ALL
 export const PASSWORD_POLICIES = [\n  { id: 1, name: 'Default Strong Policy', minLen: 8 }
 Repository secrets:\n   - `WEBHOOK_URL`\n   - `BEARER_TOKEN`\n
 clean-secrets:\n	find . -name "node_modules" -type d\n
+""",
+    "values like placeholders": r"""
+label_password: "Passwort vergessen"
+"password": "Password must be at least 8 characters long",
+password: "Passwords do not match",
+error_password = "Password is too short"
+errors.password = "Password is required";
+password: "Confirm your password"
+password: "Repeat password"
+password: "New password"
+"password": "Current password",
+placeholder password="Enter password"
+<input name="password" placeholder="Type your password" />
+password_label = "Password (again)"
+mysql -u root -p$MYSQL_PWD db1 < dump1.sql
+mysql -u root -p"$MYSQL_ROOT" db1
+sshpass -p $PASS ssh user1@host2
+7z a -p${ARCHIVE_PW} out1.7z dir
+grep '^DB_PASSWORD=' .env1 | cut -d'=' -f2
+grep 'PASSWORD=' config1.ini
+grep -E 'TOKEN=' app1.log | head -5
+url = "postgres://u:" + pw1 + "@h/db"
+q = "password='" + pw1 + "'"
+q = "password='" + row[1] + "' and id=" + x2
+cmd = 'mysql --password="' + pw2 + '" db'
+print("token=" + tok1)
+print("token='%s'" % tok1)
+log("secret=", value1)
+API_KEY = "sk-..."
+API_KEY = "sk-xxxxxxxx"
+HF_TOKEN = "hf_xxxxxxxxxxxx"
+password = "********"
+password: "..."
+token = "abc..."
+secret: xxxx
+WANDB_API_KEY=<your-key>
+train.py --token <your token> --steps 10
+train.py --api-key [key] --lr 1e-3
+train.py --secret {name} --n 4
+parser.add_argument("--password", "-p", help="the password")
+parser.add_argument("--secret", "--client-secret")
+parser.add_argument("--token", "--hf-token", default=None)
+run --password --verbose
+API_KEY_NAME = "X-Api-Key"
+api_key = "X-Api-Key"
+apiKey: "X-Auth-Token"
+auth_token = "X-Subject-Token"
+header token: "X-Vault-Token"
+password = "${DB_PASSWORD}"
+auth = "Bearer ${TOKEN}"
+password: "$DB_PASSWORD"
+token=0x7f3a12345678
+cancel_token=0x7f8c001a2b30 state=1
+key=0x1f
+token: 0x10
+stream token 0x55d0c8a1b2c0
+password='{password}'
+f"password={pw1!r}"
+password = "{{ vault_pw }}"
+password="<redacted>"
+credentials: "Invalid username or password"
+"secret": "`SECRET` variable"
+docker run -e TOKEN=$TOKEN2 img:1
+curl -H "Authorization: token $GH_TOKEN" https://h/x1
+subprocess.run(["mysql", "-p" + pw1])
+{\"tokens\": 12, \"name\": \"a b\"}
+x --p {\"a\": \"b\"}
 """,
 }

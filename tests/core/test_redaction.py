@@ -205,6 +205,45 @@ def test_a_value_over_several_words_hinders_no_other():
     assert redact([*words, "identified by 'ab", "cd'"])[4] == redact(words)[4] == "bob:<redacted>"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["mysql", "-p$ecretA1"],
+        ["sshpass", "-p${ecretA1", "ssh", "h"],
+        ["7z", "a", "-p$(ecretA1", "x.7z"],
+        ["psql", "--password=$ecretA1"],
+        ["tool", "--password", "$ecretA1"],
+        ["curl", "-u", "me:$ecretA1"],
+        ["PGPASSWORD=$ecretA1", "psql"],
+        ["tool", "--password", "a...ecretA1"],
+        ["tool", "--token", "{ecretA1"],
+    ],
+)
+def test_the_shell_has_replaced_what_variables_a_command_had(command):
+    assert "ecretA1" not in " ".join(redact(command))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["mysql -p$DBPASS", 'mysql "-p$dbpass"', 'mysql -p"${dbpass}"', "env --token <your token>"],
+)
+def test_a_variable_of_the_shell_and_a_phrase_in_brackets_stay(line):
+    assert redact_text(line) == line
+    assert redact(["bash", "-c", line]) == ("bash", "-c", line)
+    assert redact(["psql", "--token=${oc.env:TOKEN}", "PASSWORD=$DB_PASSWORD"])[1:] == (
+        "--token=${oc.env:TOKEN}",
+        "PASSWORD=$DB_PASSWORD",
+    )
+
+
+def test_an_escaped_quote_opens_no_word_of_a_shell():
+    """Each was followed to the end of the text: 200 KB took minutes."""
+    patterns = json.loads(resources.files("opscope.core").joinpath("secrets.json").read_text())
+    word = re.compile(patterns["patterns"]["shell word"])
+    assert word.findall(r'\"a b\" "c d" \\"e') == [r"\"a", r"b\"", '"c d"', r'\\"e']
+    assert word.findall(r"{\"a\": \"b\"}," * 14_000)[1:3] == [r"\"b\"},{\"a\":"] * 2
+
+
 def test_a_name_is_secret_by_its_last_word():
     assert all(
         map(is_secret, ("token", "HF_TOKEN", "apiKey", "db.password", "secret_value", "key"))
