@@ -102,6 +102,8 @@ def run(name: str, python: Path, tests: list[str]) -> dict[str, object]:
     ]
     subprocess.run(command, cwd=ROOT, env=environ, check=False)
     cases = list(ET.parse(report).getroot().iter("testcase"))
+    if not cases:
+        raise SystemExit(f"no test ran: {' '.join(given)}")
     bad = [
         case for case in cases if case.find("failure") is not None or case.find("error") is not None
     ]
