@@ -864,10 +864,10 @@ PATTERNS: Final[dict[str, str]] = {
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (
         r"<[\"']|[\"'](?: [+.%,)]|[+.%,)] )"
-        r"|(?=[ )]|[\"'][+.%,)])(?:\D*$|.*(?: [|<>&+%\-]|[ (]$|[+.%,(] ?[\"']?$))"
+        r"|(?=[ )]|[\"'][+.%,)])(?:\D*$|.*(?: [|<>&+%\-]|[+.%,(] ?[\"']?$))"
     ),
     # The dollar sign of a value, unless it is one of a variable's name in capitals or of an expression.
-    "dollar": r"(?<![^=:])\$(?![A-Z_\d]*$|[{(])",
+    "dollar": r"(?<![^=:])\$+(?![A-Z_\d]*$|[{($])",
     # A number, or an address in memory.
     "number": r"[\d.,:+\-e]+|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
     "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",

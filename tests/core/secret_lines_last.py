@@ -970,6 +970,7 @@ mysql -p'«$ecretA1»' db
 bash -c "mysql '-p«$ecretA1»'"
 run(['mysql', '-p«$ecretA1»'])
 DB_PASSWORD=' «s3cretPw9»'
+DB_PASSWORD='  «s3cretPw9» '
 password="«Trustno1 »${SUFFIX}"
 PASSWORD="«correct horse password battery»"
 PASSWORD = "«orbit velvet passphrase tundra»"

@@ -213,6 +213,7 @@ def test_a_value_over_several_words_hinders_no_other():
         ["7z", "a", "-p$(ecretA1", "x.7z"],
         ["psql", "--password=$ecretA1"],
         ["tool", "--password", "$ecretA1"],
+        ["tool", "--password", "$$ecretA1"],
         ["curl", "-u", "me:$ecretA1"],
         ["PGPASSWORD=$ecretA1", "psql"],
         ["tool", "--password", "a...ecretA1"],
