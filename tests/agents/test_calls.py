@@ -300,7 +300,7 @@ def test_a_difference_says_what_explains_it(asked):
         ("ask", {"run": LOADER, "question": "diff"}, "a call of its own"),
         ("advise", {"run": LOADER, "detectors": ["data_loadr"]}, "did you mean 'data_loader'"),
         ("source", {"run": LOADER, "at": "train.py"}, "FILE:LINE"),
-        ("diff", {"run": LOADER, "other": LOADER}, "are the same"),
+        ("diff", {"run": LOADER, "other": LOADER}, "name the same run"),
         ("diff", {"run": LOADER, "other": HEALTHY, "by": "x"}, "no table named 'x'"),
         ("whatif", {"run": LOADER}, "nothing to change"),
         ("whatif", {"run": LOADER, "ops": ["aten::mm"]}, "not NAME=FACTOR"),
