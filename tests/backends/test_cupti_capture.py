@@ -517,7 +517,7 @@ def test_records_of_another_clock_than_registered_are_placed_by_the_true_one(gpu
     begin = time.perf_counter_ns()
     gpu.record(1)
     trace = gpu.trace
-    assert "its records have CUPTI's clock" in gpu.notes
+    assert "its records use CUPTI's clock" in gpu.notes
     starts = trace["kernels"]["start"]
     assert begin < starts.min() < starts.max() < time.perf_counter_ns()
 

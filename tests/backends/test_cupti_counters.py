@@ -188,7 +188,7 @@ def test_another_tool_and_unknown_counters_are_told(path, device):
     with pytest.raises(CountersRefused, match="another tool"):
         RangeProfiler(Library(path), CONTEXT, NAMES)
     first.close()
-    with pytest.raises(CountersRefused, match=r"none of these counters here: no__such\.counter"):
+    with pytest.raises(CountersRefused, match=r"none of these counters: no__such\.counter"):
         RangeProfiler(Library(path), CONTEXT, ["no__such.counter"])
     with pytest.raises(CountersRefused, match="the combination cannot be measured"):
         RangeProfiler(Library(path), CONTEXT, ["refused__here.sum"])

@@ -119,7 +119,7 @@ def test_a_million_kernels_of_a_thousand_ops_take_less_than_200_kb():
         (lambda document: document["tables"]["units"]["steps"].__setitem__(0, 0), "wrong steps"),
         (lambda document: document["tables"]["work"]["key"].append(0), "damaged"),
         (lambda document: document["tables"].pop("keys"), "damaged"),
-        (lambda document: document["plain"].__setitem__("unit", "x"), "none that opscope writes"),
+        (lambda document: document["plain"].__setitem__("unit", "x"), "not as opscope writes them"),
         (lambda document: document["plain"].__setitem__("more", 1), "damaged"),
         (lambda document: document["plain"].pop("known"), "damaged"),
         (

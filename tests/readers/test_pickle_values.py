@@ -109,7 +109,7 @@ def test_each_instruction_that_makes_an_object_is_refused(data):
         (b"\x80\x02\x8a\x20" + b"\xff" * 32 + b".", "integer of 32 bytes"),
         (b"\x80\x02\x8b" + struct.pack("<I", 1 << 30) + b".", "integer of 1,073,741,824 bytes"),
         (b"L" + b"9" * 4000 + b"L\n.", "too many digits"),
-        (b"\x80\x02]r\xff\xff\xff\x7f.", "number 2,147,483,647"),
+        (b"\x80\x02]r\xff\xff\xff\x7f.", "reference 2,147,483,647"),
         (b"\x80\x02X\xff\xff\xff\x7fa.", "ends"),
         (b"\x80\x04\x8d" + b"\xff" * 8 + b".", "ends"),
         (b"\x80\x02h\x05.", "ends"),

@@ -167,7 +167,7 @@ def test_a_journal_that_names_another_file_is_refused(tmp_path):
     with half_written(tmp_path, "nvprof", "delete") as (path, _):
         journal = path.with_name(path.name + "-journal")
         journal.write_bytes(journal.read_bytes() + b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7")
-        with pytest.raises(BadInput, match="of several databases together"):
+        with pytest.raises(BadInput, match="shared by several databases"):
             readers.open(path)
 
 

@@ -54,7 +54,7 @@ def read(path: Path, parts: Parts) -> None:
     distinct = list({msgspec.json.encode(event): event for event in events}.values())
     if 2 * len(distinct) <= len(events) + 1:  # two of a few may be equal in whole µs
         parts.note(
-            "warning", "events that the file holds again: counted once", len(events) - len(distinct)
+            "warning", "events that the file holds twice: counted once", len(events) - len(distinct)
         )
         events = distinct
     gpus = {

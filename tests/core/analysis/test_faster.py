@@ -259,7 +259,7 @@ def test_joined_runs_share_their_ops():
 
 
 def test_runs_of_other_kinds_do_not_go_together():
-    with pytest.raises(ValueError, match="not of one kind"):
+    with pytest.raises(ValueError, match="of different kinds"):
         joined([in_stretches(run_of(steady(MS))), in_stretches(run_of([MS], RUN))])
 
 

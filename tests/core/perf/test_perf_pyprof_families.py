@@ -185,7 +185,7 @@ def test_a_stride_by_position_is_not_taken_for_one():
 def test_layers_in_one_state_are_not_guessed():
     cost, why = perf.cost(marker("LSTM", "forward", t(7, 4, 10), t(2, 4, 20)))
     assert cost is None
-    assert "how many layers" in why
+    assert "numbers of layers" in why
 
 
 def test_a_function_that_is_not_pytorch_s_keeps_its_places():

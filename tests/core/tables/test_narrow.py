@@ -79,7 +79,7 @@ def test_pieces_are_of_whole_parts(monkeypatch):
 
 def test_parts_of_other_columns_are_refused():
     kept = Narrow([frame(3)])
-    with pytest.raises(ValueError, match="other columns"):
+    with pytest.raises(ValueError, match="columns differ"):
         kept.add(frame(3).drop("far"))
 
 
