@@ -50,15 +50,15 @@ class Meaning:
     def distinct(self) -> tuple[list[Reading], Ints]:
         """The readings without repetition, in order, and for each reading its place among these."""
         ids = np.fromiter(map(id, self.readings), np.int64, len(self.readings))
-        _, first, place = np.unique(ids, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        places: Ints = np.argsort(order)[place.reshape(-1)]
+        places: Ints = np.argsort(order)[inverse.reshape(-1)]
         return [self.readings[number] for number in first[order].tolist()], places
 
     def each(self, value: Callable[[Reading], Any], dtype: Any = bool) -> NDArray[Any]:
         """Return a value for each reading; shared ones, as of a server's steps, are asked once."""
-        distinct, place = self.distinct
-        values: NDArray[Any] = np.array([value(reading) for reading in distinct], dtype)[place]
+        distinct, number = self.distinct
+        values: NDArray[Any] = np.array([value(reading) for reading in distinct], dtype)[number]
         return values
 
     @property

@@ -34,8 +34,8 @@ def readings_table(meaning: Meaning) -> pl.DataFrame:
     Shapes are written as in the range text (``f32[64,3], f32[8,3]``); ``shaped`` is whether the text has
     inputs or outputs. A column is null if the text does not contain it.
     """
-    distinct, place = meaning.distinct
-    table = pl.DataFrame(map(_row, distinct), schema=_SCHEMA, orient="row")[place]
+    distinct, number = meaning.distinct
+    table = pl.DataFrame(map(_row, distinct), schema=_SCHEMA, orient="row")[number]
     texts = pl.Series(meaning.texts, dtype=pl.String).cast(pl.Categorical)
     return table.with_columns(pl.col("op").fill_null(texts))
 

@@ -214,5 +214,5 @@ def _cache_params(trace: Trace, calls: list[OpCall]) -> Params:
     raw = trace.origin.get(MODEL_CONFIG)
     if not dims and isinstance(raw, dict):
         dims = {model_config(raw).head or 0}
-    known = (("cache_dtype", dtypes), (HEAD, dims))
-    return tuple((name, next(iter(values))) for name, values in known if len(values) == 1)
+    common = (("cache_dtype", dtypes), (HEAD, dims))
+    return tuple((name, next(iter(values))) for name, values in common if len(values) == 1)

@@ -161,8 +161,8 @@ def _in_phases(
 
 def _had(steps: pl.DataFrame, phase: str) -> Ints:
     """Return for each step its number of requests in a phase (-1: unknown)."""
-    told = pl.when(pl.col("kind").is_in(_NOT_IN[phase])).then(0).otherwise(f"{phase}_requests")
-    return steps.select(told.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
+    requests = pl.when(pl.col("kind").is_in(_NOT_IN[phase])).then(0).otherwise(f"{phase}_requests")
+    return steps.select(requests.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
 
 
 def _of_steps(steps: pl.DataFrame, members: list[_Members], logged: _Logged) -> pl.DataFrame:

@@ -56,9 +56,9 @@ def tokens(steps: pl.DataFrame) -> pl.DataFrame:
     )
     per_second = pl.col("window") / 1e9
     # a step that verifies drafts may give a request several tokens
-    told = pl.when(pl.col("verified").not_()).then(pl.col("^token_(mean|p[0-9]+)$"))
+    token_times = pl.when(pl.col("verified").not_()).then(pl.col("^token_(mean|p[0-9]+)$"))
     table = every.join(gaps, on="process", how="left").with_columns(
-        told,
+        token_times,
         (pl.col("output_tokens") / per_second).alias("tokens_per_second"),
         (pl.col("prefill_tokens") / per_second).alias("prefill_per_second"),
         (pl.col("decode_device") / pl.col("output_tokens")).alias("device_per_token"),
