@@ -238,6 +238,18 @@ def test_to_be_silenced_twice_ends_no_profile(process):
     process.client.pop()
 
 
+def test_a_process_that_never_listened_may_be_silenced(tmp_path):
+    program = "from tests.tsl.test_annotations import *; Process(Path(sys.argv[1])).silence(); print('lives')"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
+
+
 def test_deep_nests_are_counted_and_end_where_they_do(process):
     lost = process.ears.opscope_lost()
     process.listen()

@@ -115,8 +115,10 @@ static void enable(_Bool on) {
   real_enable(on || listening);
 }
 
-/* Enable the stack, or return it to the state that it would have without us. */
+/* Enable the stack, or return it to the state that it would have without us. Does nothing before the first
+ * opscope_install, which finds the stack. */
 EXPORT void opscope_annotate(int on) {
+  if (!generation) return;
   int enabled = *generation & 1;
   if (on && !enabled) wanted = 0;
   if (on && enabled && !annotating) wanted = 1;
