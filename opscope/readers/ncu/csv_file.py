@@ -91,6 +91,12 @@ _ABOUT: Final = {
 #: Names of a kernel's duration in the sections of the details page.
 _LABELS: Final = {"Duration": "gpu__time_duration.sum"}
 _NAME: Final = "device__attribute_display_name"
+_NUMBERED: Final = (
+    "kernels with the number of another kernel of ncu's table, and other values: counted each"
+)
+_OTHER: Final = (
+    "kernels with two values of a metric in ncu's table, of which the first is taken: counted once"
+)
 _LARGEST: Final = 1 << 62
 
 
@@ -121,6 +127,7 @@ def parse(text: str, path: Path) -> Measured:
         launches, rows, values, lost = _wide(frame)
     else:
         launches, rows, values, lost = _long(frame)
+    values, differing = _first(values)
     if launches.is_empty():
         raise BadInput(path, _why_none(said))
     measured = Measured(launches, values, notes=[])
@@ -130,6 +137,8 @@ def parse(text: str, path: Path) -> Measured:
     for message, count, severity in (
         ("lines of other programs in ncu's table were left out", left_out, "info"),
         ("values of ncu that are no numbers were left out", lost, "info"),
+        (_NUMBERED, len(launches) - launches.n_unique(["host", "pid", "id"]), "warning"),
+        (_OTHER, differing, "warning"),
         (
             "rows that ncu's table holds again, equal in all columns: counted once",
             len(every) - len(frame),
@@ -289,11 +298,17 @@ def _long(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
     ) if len(named) else pl.DataFrame(schema=VALUES)  # fmt: skip
     filled = texts.fill_null("").str.strip_chars() != ""
     lost = int((filled & values_read.is_null()).sum())
-    # sections repeat metrics: each counts once
-    values = values.filter(pl.col("value").is_not_null()).unique(
-        ["launch", "name"], keep="first", maintain_order=True
-    )
-    return launches, first, values, lost
+    return launches, first, values.filter(pl.col("value").is_not_null()), lost
+
+
+def _first(values: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return the first value of each metric of a launch, because sections repeat metrics, and how many
+    launches have another value too."""
+    kept = values.unique(["launch", "name"], keep="first", maintain_order=True)
+    if len(kept) == len(values):
+        return kept, 0
+    others = values.join(kept, on=["launch", "name", "value"], how="anti")
+    return kept, others["launch"].n_unique()
 
 
 def _distinct(named: pl.DataFrame) -> pl.Series:

@@ -16,9 +16,9 @@ TREE: Final = re.compile(
     rb'\A[\xef\xbb\xbf\s]*\[\s*\{\s*"(?:children|frame|metrics)"\s*:.{0,4096}"frame"\s*:\s*\{',
     re.DOTALL,
 )
-#: A list of a tree and its devices in MessagePack.
+#: A list of trees and their devices in MessagePack.
 PACKED_TREE: Final = re.compile(
-    rb"\A[\x91\x92][\x82-\x84].{0,40}?(?:\xa5frame|\xa7metrics|\xa8children)", re.DOTALL
+    rb"\A[\x91-\x9f][\x82-\x84].{0,40}?(?:\xa5frame|\xa7metrics|\xa8children)", re.DOTALL
 )
 _CALL_STACK: Final = re.compile(rb'"call_stack"\s*:|"GPU Stream [0-9]|"CPU Thread [0-9]')
 

@@ -23,6 +23,9 @@ MADE_UP: Final = (
     "this file has totals and no times: launches are shown one after another from 0, so that sums and "
     "numbers are right; when they began, and what ran side by side, is not known"
 )
+_AGAIN: Final = (
+    "frames of the tree that equal another of their scope, with all inside them: counted once"
+)
 #: The most nodes of a tree, nested nodes, and executions that are placed; beyond that, one row represents all
 #: executions of a kernel.
 _MOST_NODES, _DEEPEST, _MOST = 1 << 20, 256, 1 << 20
@@ -65,16 +68,19 @@ class _Laid:
 
 def trace_of(document: list[Any], path: Path) -> Trace:
     """Return the trace of a tree and its devices. Raises BadInput."""
-    total = _launches(document[0], path)
+    others = [item for item in document[1:] if isinstance(item, dict)]
+    trees = [document[0], *(item for item in others if "children" in item)]
+    root = trees[0] if len(trees) == 1 else {"children": _children_of(trees)}
+    total, again = _launches(root, path)
     laid = _Laid(total <= _MOST)
-    _walk(document[0], laid)
+    _walk(root, laid)
     if not len(laid.node["name"]):
         raise BadInput(
             path,
             "a tree of Triton's Proton without times of kernels: instruction samples or cycles, which are "
             "not read (proton.start with its default backend records times)",
         )
-    devices = document[1] if len(document) > 1 and isinstance(document[1], dict) else {}
+    devices: dict[str, Any] = next((item for item in others if "children" not in item), {})
     tables = {**processes(), **_tables(laid), "devices": _devices(devices, laid)}
     origin = {
         "format": "proton",
@@ -91,6 +97,8 @@ def trace_of(document: list[Any], path: Path) -> Trace:
             f"more than {_MOST:,} launches: one row stands for all launches of a kernel in a scope"
         )
         trace.note("warning", message, total)
+    if again:
+        trace.note("warning", _AGAIN, again)
     if laid.odd:
         trace.note("warning", "totals that cannot be read, left out", laid.odd)
     return trace
@@ -112,19 +120,42 @@ def _nodes(root: Any) -> Any:
             ]
 
 
-def _launches(root: Any, path: Path) -> int:
-    """Return how many launches a tree has. Raises BadInput for a tree that is too large."""
-    total = nodes = 0
+def _children_of(nodes: list[Any]) -> list[Any]:
+    lists = [node.get("children") for node in nodes]
+    return [child for children in lists if isinstance(children, list) for child in children]
+
+
+def _once(children: list[Any]) -> list[Any]:
+    """Return the children without those that equal another: Proton has one node of a frame in a scope."""
+    firsts: dict[str, Any] = {}
+    kept = []
+    for child in children:
+        # only siblings that look alike themselves are compared with all that is in them
+        own = isinstance(child, dict) and repr((child.get("frame"), child.get("metrics")))
+        if not own or own not in firsts or firsts[own] != child:
+            kept.append(child)
+            firsts.setdefault(str(own), child)
+    return kept
+
+
+def _launches(root: Any, path: Path) -> tuple[int, int]:
+    """Return how many launches a tree has, and how many nodes were taken out of it because they equal one
+    beside them. Raises BadInput for a tree that is too large."""
+    total = nodes = again = 0
     for _, node, is_left in _nodes(root):
         if is_left:
             continue
         nodes += 1
+        children = node.get("children")
+        if isinstance(children, list) and len(children) > 1:
+            node["children"] = _once(children)
+            again += len(children) - len(node["children"])
         if nodes > _MOST_NODES:
             raise BadInput(path, f"a tree of more than {_MOST_NODES:,} frames")
         metrics = node.get("metrics")
         if isinstance(metrics, dict) and _TIME in metrics:
             total += whole(metrics.get(_COUNT)) or 0
-    return total
+    return total, again
 
 
 def _walk(root: Any, laid: _Laid) -> None:

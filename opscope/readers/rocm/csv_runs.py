@@ -191,10 +191,9 @@ def _counters(table: Table, parts: Parts) -> None:
     measured = rows.filter(pl.col("counter").is_not_null() & pl.col("value").is_finite())
     parts.add(
         "counters",
-        # one counter may have a row for each of its instances
-        measured.group_by(*keys, "dispatch", "counter", maintain_order=True)
-        .agg(pl.col("value").sum())
-        .select(*keys, pl.col("counter").alias("name"), "value"),
+        parts.summed(
+            measured.select(*keys, "dispatch", "counter", "value"), "dispatch", *keys, "counter"
+        ).select(*keys, pl.col("counter").alias("name"), "value"),
     )
     timed = rows.drop("counter", "value").drop_nulls(["start", "end"])
     timed = timed.filter(pl.col("start") > 0)

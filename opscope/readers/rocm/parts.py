@@ -28,6 +28,7 @@ from opscope.core.tables.numbered import FILTERED, MISSING_NUMBERS, missing_numb
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.nsys.target import device_frame
+from opscope.readers.rows import TWICE, is_appended
 from opscope.readers.sound import sound_trace
 
 from .marks import ranges_of
@@ -53,6 +54,10 @@ _DESCRIPTOR: Final = r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)$"
 _SIZES: Final = ("gx", "gy", "gz", "wx", "wy", "wz")
 _MORE: Final = ("queue", "arch_vgpr", "accum_vgpr", "sgpr", "wave_size")
 _OWNER: Final = ("pid", "guid", "tid")
+_ALIKE: Final = (
+    "dispatches whose counters are all in the file again with the same values, as a counter's instances may "
+    "be: counted each"
+)
 
 
 @dataclass(slots=True)
@@ -78,6 +83,25 @@ class Parts:
     def note(self, severity: str, message: str, count: int = 1) -> None:
         """Add a note."""
         self.notes.append((severity, message, count))
+
+    def summed(self, counted: pl.DataFrame, dispatch: str, *keys: str) -> pl.DataFrame:
+        """Return each counter of a dispatch once, with the sum of its instances; ``keys``: its other columns.
+
+        Rows that repeat all others in their order are counted once. If all rows of a dispatch are there
+        again, they may be instances: they are added up, and noted.
+        """
+        alone = counted[dispatch].n_unique() == 1
+        if not alone and is_appended(counted.hash_rows()):
+            counted = counted[: len(counted) // 2]
+            self.note("warning", TWICE, len(counted))
+        times = (
+            counted.group_by(dispatch, *keys, "value").len().group_by(dispatch).agg(pl.min("len"))
+        )
+        again = int((times["len"] > 1).sum())
+        # instances of all dispatches may be equal; a lone one, or a few of them, are in doubt
+        if again and (alone or again < len(times)):
+            self.note("warning", _ALIKE, again)
+        return counted.group_by(dispatch, *keys, maintain_order=True).agg(pl.col("value").sum())
 
     def has(self, name: str) -> bool:
         """Whether rows of this kind were added."""

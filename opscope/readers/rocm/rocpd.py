@@ -270,14 +270,12 @@ class _Session:
             return
         listed = self._small("rocpd_info_pmc", {"id": "int", "name": "text", "symbol": "text"})
         names = listed.select("id", pl.coalesce("symbol", "name").alias("name")).drop_nulls("id")
-        total = (
-            counters.join(
-                names.unique("id", keep="first"), left_on="pmc_id", right_on="id", how="inner"
-            )
-            .group_by("event_id", "name", maintain_order=True)
-            .agg(pl.col("value").sum())
+        named = counters.join(
+            names.unique("id", keep="first"), left_on="pmc_id", right_on="id", maintain_order="left"
         )
-        joined = total.join(dispatches, on="event_id", how="left", maintain_order="left")
+        total = self.parts.summed(named.select("event_id", "name", "value"), "event_id", "name")
+        of_event = dispatches.unique("event_id", keep="first")
+        joined = total.join(of_event, on="event_id", how="left", maintain_order="left")
         ours = joined.filter(pl.col("guid").is_not_null())
         self.parts.add(
             "counters",

@@ -17,7 +17,7 @@ import polars as pl
 
 from opscope.readers.errors import BadInput
 from opscope.readers.kineto.json_events import read_blocks
-from opscope.readers.rows import decode
+from opscope.readers.rows import TWICE, decode
 
 from . import agents
 from .csv_runs import allocations_of, copies_of
@@ -405,6 +405,8 @@ def _count(process: _Process, number: Mapping[int, int], pid: int | None, parts:
     """Counters: one record of a counter for each of its instances, which are added up as the CSV does."""
     collected = process.callback_records.counter_collection
     collected = [*{msgspec.json.encode(record): record for record in collected}.values()]
+    if again := len(process.callback_records.counter_collection) - len(collected):
+        parts.note("warning", TWICE, again)
     names = {_handle(counter.id): counter.name for counter in process.counters}
     rows = [
         (

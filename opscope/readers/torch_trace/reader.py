@@ -22,7 +22,7 @@ from opscope.core.schema import COMPILE, INDUCTOR
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.kineto.json_events import read_blocks
-from opscope.readers.rows import decode, frame_of
+from opscope.readers.rows import TWICE, decode, frame_of
 from opscope.readers.sound import sound_trace
 
 Note = tuple[str, str, int]
@@ -35,6 +35,11 @@ _THREAD: Final = -(1 << 41)
 #: Reasons of one kind that are noted.
 _REASONS: Final = 20
 _METRICS: Final = re.compile(r"(bwd_)?compilation_metrics(?:_runtime)?")
+_ENDED: Final = "compilation_metrics"
+_UNENDED: Final = (
+    "compilations of which the log lacks the end, because it was cut or its process was killed: all counts "
+    "of torch.compile are at least"
+)
 _READ: Final = frozenset(
     ("chromium_event", "artifact", "dynamo_output_graph", "compilation_metrics", "bwd_compilation_metrics",
      "compilation_metrics_runtime", "bwd_compilation_metrics_runtime")
@@ -79,11 +84,26 @@ class Log:
     kernels: dict[str, list[str]] = field(default_factory=dict)
     specs: list[dict[str, object]] = field(default_factory=list)
     lost: int = 0
+    #: The records so far, as numbers; one that comes again, with its time in µs, is the same.
+    seen: set[int] = field(default_factory=set)
+    again: int = 0
+    #: The last compilation of each frame that a record names, and the compilations whose end is recorded.
+    last: dict[int, int] = field(default_factory=dict)
+    ended: set[tuple[int, int]] = field(default_factory=set)
 
     def take(self, kind: str, record: bytes, begin: int) -> None:
         """Take a record, whose JSON begins at ``begin``."""
+        key = hash(record.rstrip())
+        if key in self.seen:
+            self.again += 1
+            return
+        self.seen.add(key)
         line, _, payload = record[begin:].partition(b"\n")
         about = decode(line, dict[str, Any])
+        if numbers := _compilation_of(about):
+            self.last[numbers[0]] = max(numbers[1], self.last.get(numbers[0], 0))
+            if kind == _ENDED:
+                self.ended.add(numbers)
         rank = about.get("rank")
         if type(rank) is int:
             self.ranks.add(rank)
@@ -113,6 +133,11 @@ class Log:
             where = f" (at {at[1]})" if at else ""
             self.counted[f"graph breaks: {said.strip()[:_TEXT]}{where}"] += 1
 
+    def unended(self) -> int:
+        """Return how many compilations are known by their numbers, which have no gaps, and lack their end."""
+        frames = max(self.last, default=-1) + 1 - len(self.last)
+        return frames + sum(last + 1 for last in self.last.values()) - len(self.ended)
+
     def graph(self, key: object) -> None:
         """Keep the lines of a graph's kernels, which are there with ``INDUCTOR_PROVENANCE=1``.
 
@@ -140,7 +165,7 @@ class Log:
                 self.lost += 1
                 return
             start, end = int(start * 1e6), int((start + took) * 1e6)
-        number = metrics.get("compile_id") or _number(about)
+        number = metrics.get("compile_id") or "/".join(map(str, _compilation_of(about) or "?"))
         words = [COMPILE, str(number)[:_TEXT]]
         if kind.startswith("bwd_"):
             words.append("backward")
@@ -227,6 +252,9 @@ def _trace(path: Path, log: Log) -> Trace:
                 lost,
             )
         )
+    for what, count in ((_UNENDED, log.unended()), (f"records of the log: {TWICE}", log.again)):
+        if count:
+            notes.append(("warning", what, count))
     reasons: Counter[str] = Counter()
     for counted, count in (+log.counted).most_common():
         kind = counted.partition(":")[0]
@@ -271,10 +299,12 @@ def _ns(time: float) -> int:
     return microseconds * 1000 + round((time - microseconds) * 1000)
 
 
-def _number(about: Mapping[str, Any]) -> str:
-    """Return Dynamo's number of the frame and of its compilation, as ``0/1``."""
+def _compilation_of(about: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return Dynamo's numbers of a frame and of its compilation; None if a record has none."""
     frame, again = about.get("frame_id"), about.get("frame_compile_id")
-    return f"{frame}/{again}" if type(frame) is int and type(again) is int else "?"
+    if type(frame) is not int or type(again) is not int or not min(frame, again) >= 0:
+        return None
+    return (frame, again) if max(frame, again) < _MOST_RECORDS else None
 
 
 def _is_time(value: object) -> bool:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from opscope.core.tables.doubled import without_doubles
 from opscope.core.tables.trace import Trace
 from tests.core.tables.test_impossible import calls_at, kernel, notes, row_of, traced
 from tests.readers.ncu import made as ncu
+from tests.readers.proton import test_proton as proton
 from tests.readers.rocm import made as rocm
 from tests.script import ROOT
 
@@ -162,9 +164,52 @@ def doubled_ncu(folder: Path) -> tuple[Path, Path]:
     return path, again
 
 
+def doubled_proton(folder: Path) -> tuple[Path, Path]:
+    """Each node of the tree beside itself, on each level."""
+
+    def twice(node: dict[str, Any]) -> dict[str, Any]:
+        return {
+            **node,
+            "children": [made for child in node["children"] for made in 2 * [twice(child)]],
+        }
+
+    root, devices = proton.document()
+    paths = folder / "once.hatchet", folder / "twice.hatchet"
+    paths[0].write_text(json.dumps([root, devices]))
+    paths[1].write_text(json.dumps([twice(root), devices]))
+    return paths
+
+
+def doubled_trees(folder: Path) -> tuple[Path, Path]:
+    once, again = doubled_proton(folder)
+    root, devices = json.loads(once.read_text())
+    again.write_bytes(msgspec.msgpack.encode([root, root, devices]))
+    return once, again
+
+
+def doubled_proton_chrome(folder: Path) -> tuple[Path, Path]:
+    once, again = proton.seeds(folder)[2], folder / "twice.chrome_trace"
+    document = json.loads(once.read_text())
+    again.write_text(json.dumps({**document, "traceEvents": 2 * document["traceEvents"]}))
+    return once, again
+
+
+def test_scopes_of_one_name_that_differ_inside_are_counted_each(tmp_path: Path) -> None:
+    root, devices = proton.document()
+    first, other = (proton.frame("scope", proton.kernel("k", 2, time)) for time in (10, 12))
+    path = tmp_path / "a.hatchet"
+    path.write_text(json.dumps([{**root, "children": [first, other]}, devices]))
+    profile = opscope.load(path)
+    assert profile.kernel_totals().select("calls", "total").rows() == [(4, 22)]
+    assert not profile.trace["notes"]["what"].str.contains("counted once").any()
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        doubled_proton,
+        doubled_trees,
+        doubled_proton_chrome,
         doubled_kineto,
         doubled_onnxruntime,
         doubled_ncu,
@@ -172,7 +217,17 @@ def doubled_ncu(folder: Path) -> tuple[Path, Path]:
         lambda folder: doubled_database(folder, "nvprof"),
         doubled_csv,
     ],
-    ids=["Kineto", "ONNX Runtime", "ncu", "nsys", "nvprof", "rocprofv3"],
+    ids=[
+        "Proton",
+        "Proton's trees",
+        "Proton's events",
+        "Kineto",
+        "ONNX Runtime",
+        "ncu",
+        "nsys",
+        "nvprof",
+        "rocprofv3",
+    ],
 )
 def test_a_file_that_holds_every_event_twice_has_the_totals_of_the_file(
     make, tmp_path: Path

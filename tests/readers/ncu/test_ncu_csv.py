@@ -257,3 +257,34 @@ def test_a_time_that_no_kernel_takes_is_none(tmp_path, time):
     profile = load(tmp_path, made.long([*rows[:1], *two()[1:]]))
     assert profile.summary()["kernel_time"].to_list() == [None]
     assert any("kernels without a duration" in note for note in profile.notes()["what"])
+
+
+def warned(profile) -> list:
+    notes = profile.trace["notes"].filter(pl.col("severity") == "warning")
+    return notes.select("what", "how_many").rows()
+
+
+def test_a_kernel_that_is_there_again_is_counted_once_and_one_of_its_number_is_told(tmp_path):
+    units = {TIME: "us", READ: "byte"}
+    rows = [(made.about(0, "add"), {TIME: "2.5", READ: time}) for time in ("64", "64", "96")]
+    profile = load(tmp_path, made.wide(rows[:2], units))
+    assert values(profile)["add", READ] == 64
+    [(what, count)] = warned(profile)
+    assert (what.endswith("equal in all columns: counted once"), count) == (True, 1)
+    profile = load(tmp_path, made.wide(rows[1:], units))
+    assert profile.counters()[READ].to_list() == [64, 96]
+    assert warned(profile) == [
+        (
+            "kernels with the number of another kernel of ncu's table, and other values: counted each",
+            1,
+        )
+    ]
+
+
+def test_a_metric_that_has_two_values_is_told(tmp_path):
+    what_is_told = "kernels with two values of a metric in ncu's table, of which the first is taken: counted once"
+    profile = load(tmp_path, made.long([two()[0], *two(read="999")]))
+    assert values(profile)["add(float*)", READ] == 1024
+    [told] = [(what, count) for what, count in warned(profile) if "two values" in what]
+    assert told == (what_is_told, 1)
+    assert not warned(load(tmp_path, made.long(two())))

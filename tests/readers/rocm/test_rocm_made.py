@@ -537,3 +537,74 @@ def test_a_range_that_began_at_no_known_time_says_nothing_of_the_others():
     ranges = ranges_of(pl.DataFrame(rows))
     kinds = dict(ranges.select("end", pl.col("kind").cast(pl.String)).drop_nulls().rows())
     assert (kinds[10], kinds[20]) == ("pushpop", "startend")
+
+
+def counter_rows(folder: Path, dispatches: int) -> list[str]:
+    """A table of counters of as many dispatches: the header, and a row for each of two counters."""
+    head = "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Thread_Id,Grid_Size,Kernel_Id,Kernel_Name,Workgroup_Size,LDS_Block_Size,Scratch_Size,VGPR_Count,SGPR_Count,Counter_Name,Counter_Value"
+    rows = [
+        f'{n},{n},1,1,7,7,1024,16,"k",64,0,0,8,16,"{name}",{value * n}'
+        for n in range(1, dispatches + 1)
+        for name, value in (("SQ_WAVES", 16), ("FETCH_SIZE", 9))
+    ]
+    return [head, *rows]
+
+
+def read_rows(folder: Path, rows: list[str]) -> tuple[list[float], list[tuple[str, int]]]:
+    path = folder / "counter_collection.csv"
+    path.write_text("\n".join(rows) + "\n")
+    trace = readers.open(path)
+    told = trace["notes"].filter(pl.col("what").cast(pl.String).str.contains(": counted "))
+    return trace["counters"]["value"].to_list(), told.select("what", "how_many").rows()
+
+
+def test_a_dispatch_whose_counters_are_there_twice_is_told_and_counted_each(tmp_path: Path) -> None:
+    """No column tells its rows from instances of a counter."""
+    head, *rows = counter_rows(tmp_path, 1)
+    assert read_rows(tmp_path, [head, *rows]) == ([16.0, 9.0], [])
+    for again in ([*rows, *rows], [rows[0], rows[0], rows[1], rows[1]]):
+        values, [(what, count)] = read_rows(tmp_path, [head, *again])
+        assert (values, count) == ([32.0, 18.0], 1)
+        assert what.startswith("dispatches whose counters")
+        assert what.endswith("counted each")
+    # one counter of two has equal rows: its instances did the same
+    assert read_rows(tmp_path, [head, *rows, rows[0]]) == ([32.0, 9.0], [])
+
+
+def test_one_of_several_dispatches_twice_is_told_and_a_file_twice_is_counted_once(
+    tmp_path: Path,
+) -> None:
+    head, *rows = counter_rows(tmp_path, 3)
+    values, [(what, count)] = read_rows(tmp_path, [head, *rows, *rows[-2:]])
+    assert (values[-2:], count, what.endswith("counted each")) == ([96.0, 54.0], 1, True)
+    values, [(what, count)] = read_rows(tmp_path, [head, *rows, *rows])
+    assert (values[-2:], count, what.endswith("counted once")) == ([48.0, 27.0], 6, True)
+
+
+@pytest.mark.parametrize("name", ["rocpd_pmc_event", "rocpd_kernel_dispatch"])
+def test_a_table_of_rocpd_that_holds_its_rows_twice_counts_them_once(
+    name: str, tmp_path: Path
+) -> None:
+    path = made.rocpd(tmp_path / "a.db")
+    once = readers.open(path)
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        [table] = [
+            one for (one,) in db.execute("SELECT name FROM sqlite_master") if one.startswith(name)
+        ]
+        db.execute(f"INSERT INTO {table} SELECT * FROM {table}")
+    twice = readers.open(path)
+    assert twice["counters"].rows() == once["counters"].rows()
+    assert len(twice["kernels"]) == len(once["kernels"])
+    assert twice["notes"]["what"].cast(pl.String).str.contains("counted once").any()
+
+
+def test_a_dispatch_that_the_json_holds_twice_is_told(tmp_path: Path) -> None:
+    path = made.tool_json(tmp_path / "a.json")
+    once = readers.open(path)
+    document = json.loads(path.read_text())
+    for process in document["rocprofiler-sdk-tool"]:
+        process["callback_records"]["counter_collection"] *= 2
+    path.write_text(json.dumps(document))
+    twice = readers.open(path)
+    assert twice["counters"].rows() == once["counters"].rows()
+    assert twice["notes"]["what"].cast(pl.String).str.contains("counted once").any()

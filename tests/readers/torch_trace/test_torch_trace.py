@@ -42,10 +42,12 @@ def phase(name: str, stage: str, at: float, number: str = "0/0", **more: Any) ->
 def compiled(
     number: str, name: str, start: int, end: int, kind: str = "compilation_metrics", **more: Any
 ) -> str:
+    frame, again = map(int, number.split("/"))
     return record(
         kind,
         {"compile_id": number, "co_name": name, "co_filename": "/home/me/net.py", "co_firstlineno": 5,
          "start_time_us": US + start, "end_time_us": US + end, "duration_us": end - start, **more},
+        frame_id=frame, frame_compile_id=again,
     )  # fmt: skip
 
 
@@ -77,7 +79,8 @@ def log(pid: int = PID) -> str:
         compiled("0/1", "f", 5000, 5600, recompile_reason=reason),
         compiled("0/2", "f", 6000, 6500, recompile_reason=reason),
     ]  # fmt: skip
-    return "".join(parts).replace(f" {PID} torch", f" {pid} torch")
+    timed = (part.replace(".000000 ", f".{n:06d} ", 1) for n, part in enumerate(parts))
+    return "".join(timed).replace(f" {PID} torch", f" {pid} torch")
 
 
 def seeds(folder: Path) -> list[Path]:
@@ -286,6 +289,45 @@ def test_what_is_damaged_costs_its_record(path):
     ]
     assert lost == 3  # the beginning of one phase, its end, and a phase that does not end
     assert len(profile.trace["ranges"]) == 6
+
+
+def warned(profile: Any) -> list[tuple[str, int]]:
+    rows = profile.trace["notes"].select("severity", "what", "how_many").rows()
+    return [(what, count) for severity, what, count in rows if severity == "warning"]
+
+
+@pytest.mark.parametrize("twice", [lambda text: 2 * text, lambda text: once_again(text, 2)])
+def test_records_that_the_log_holds_again_are_counted_once(twice, path):
+    once = notes_of(opscope.load(path))
+    ranges = opscope.load(path).trace["ranges"]
+    path.write_text(twice(path.read_text()))
+    profile = opscope.load(path)
+    assert (notes_of(profile), len(profile.trace["ranges"])) == (once, len(ranges))
+    [(what, count)] = warned(profile)
+    assert what.startswith("records of the log")
+    assert what.endswith(": counted once")
+    assert count == 15  # those that are read
+
+
+def once_again(text: str, times: int) -> str:
+    records = text.split("\nV")
+    return "\nV".join([records[0], *(part for part in records[1:] for _ in range(times))])
+
+
+def test_a_log_cut_in_its_middle_says_that_its_counts_are_at_least(path):
+    records = path.read_text().split("\nV")
+    ends = [n for n, text in enumerate(records) if '{"compilation_metrics"' in text]
+    assert not warned(opscope.load(path))
+    for kept, lost in (
+        (records[: ends[0]], 1),  # the process was killed
+        (records[: ends[0]] + records[ends[-1] :], 2),
+        (records[: ends[2]] + records[ends[-1] :], 1),
+    ):
+        path.write_text("\nV".join(kept))
+        told = dict(warned(opscope.load(path)))
+        [(what, count)] = [(what, told[what]) for what in told if "lacks the end" in what]
+        assert what.endswith("all counts of torch.compile are at least")
+        assert count == lost
 
 
 def test_the_layout_before_2_6_has_seconds_and_its_numbers_beside(tmp_path):
