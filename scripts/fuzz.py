@@ -2,14 +2,16 @@
 
 Usage: python scripts/fuzz.py [TRACE...] [--files 300] [--seconds 600] [--seed 0] [--keep FOLDER]
        [--commands NAMES] [--readers NAMES] [--counts FILE]
+       python scripts/fuzz.py --add FILE...
 
 Without a TRACE, the script makes small traces for each reader in turn and damages these. Given traces are
 damaged instead, cut to some hundred rows unless ``--whole``. A process with bounded memory and time does one
 of ``fuzz_commands.NAMES`` with each damaged file: a command, the library's frames or the viewer's answers. The
 result must be an answer whose totals add up, or a refusal of one line that names the file. Any other file is
 printed and kept in FOLDER, with what came of it beside it. At the end the script prints the counts by reader and
-by command; with ``--counts`` they are added to a file, which later runs go on with. The exit status is 1 if any
-file was kept.
+by command; with ``--counts`` they are added to a file, which later runs go on with. ``--add`` prints what several
+such files come to together: runs beside each other need files and seeds of their own. The exit status is 1 if
+any file was kept.
 """
 
 from __future__ import annotations
@@ -198,10 +200,14 @@ def table(counts: Counts, of: int) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def counted(file: Path) -> Counts:
+    """The counts in a file."""
+    return Counter({tuple(key): n for *key, n in json.loads(file.read_text())})
+
+
 def added(counts: Counts, file: Path) -> Counts:
-    """Add the counts to those in the file; return all."""
-    before = json.loads(file.read_text()) if file.is_file() else []
-    counts = counts + Counter({tuple(key): n for *key, n in before})
+    """Add the counts to those in the file, if there is one; return all."""
+    counts = counts + counted(file) if file.is_file() else counts
     file.write_text(json.dumps([[*key, n] for key, n in sorted(counts.items())]))
     return counts
 
@@ -227,7 +233,10 @@ def main() -> int:
         "--readers", help="only these, as the table names them, with commas between"
     )
     parser.add_argument("--counts", type=Path)
+    parser.add_argument("--add", type=Path, nargs="+", metavar="FILE")
     given = parser.parse_args()
+    if given.add:
+        return _told(sum(map(counted, given.add), Counter()))
     files = given.files or (300 if given.seconds is None else 1 << 62)
     with tempfile.TemporaryDirectory() as folder:
         sources: dict[str, list[Path]] = {}
@@ -255,10 +264,14 @@ def main() -> int:
             if sum(some.values()) < min(BATCH, files - done):  # Ctrl-C
                 break
         asker.close()
-    bad = any(outcome not in (READ, REFUSED) for _, _, outcome in counts)
-    counts = everything
+    _told(everything)
+    return any(outcome not in (READ, REFUSED) for _, _, outcome in counts)
+
+
+def _told(counts: Counts) -> int:
+    """Print the counts; return 1 if any file was neither read nor refused."""
     print(table(counts, 0), table(counts, 1), sep="\n\n")
-    return 1 if bad else 0
+    return any(outcome not in (READ, REFUSED) for _, _, outcome in counts)
 
 
 if __name__ == "__main__":

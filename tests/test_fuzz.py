@@ -112,3 +112,15 @@ def test_what_was_counted_is_added_to_a_file(fuzz, tmp_path: Path) -> None:
     assert both == {("nvprof", "report", fuzz.READ): 4}
     assert json.loads((tmp_path / "counts").read_text()) == [["nvprof", "report", fuzz.READ, 4]]
     assert fuzz.table(both, 0).splitlines()[-1] == "| all | 4 | 4 | 0 | 0 | 0 | 0 | 0 |"
+
+
+@pytest.mark.parametrize("outcome", ["read", "traceback"])
+def test_counts_of_runs_beside_each_other_are_added_up(
+    outcome, fuzz, tmp_path, monkeypatch, capsys
+):
+    files = [tmp_path / name for name in ("a", "b")]
+    for file, made in zip(files, (fuzz.READ, outcome), strict=True):
+        fuzz.added(fuzz.Counter({("nvprof", "report", made): 2}), file)
+    monkeypatch.setattr(sys, "argv", ["fuzz.py", "--add", *map(str, files)])
+    assert fuzz.main() == (outcome != fuzz.READ)
+    assert "| all | 4 | " in capsys.readouterr().out

@@ -14,7 +14,7 @@ import polars as pl
 from opscope.core.schema import TABLES
 from opscope.core.sizes import NONE_GIVEN, as_floats, is_size
 from opscope.core.tables.columns import distinct_values, least, most, pieces
-from opscope.core.tables.impossible import NO_TIME
+from opscope.core.tables.impossible import DEVICE, NO_TIME, without_timeless
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.core.waits import is_wait
 
@@ -67,6 +67,10 @@ _EXTENT: Final = r"^\s*[0-9]{1,10}\s*(?:,\s*[0-9]{1,10}\s*){0,2}$"
 _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind", "correlation")
 #: Tables whose ``time`` may be null: specs, and opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
+#: The note on kernels, copies and sets without a stream, on which critical paths and replays rest.
+STREAMLESS: Final = (
+    "work whose stream is not known: on each device it is taken as one stream's, in order"
+)
 Note = tuple[str, str, int]
 #: The note on kernels without a name: their time counts, but it is not known what they did.
 NAMELESS: Final = "kernels without a name"
@@ -90,14 +94,18 @@ def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note
 
 def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> Trace:
     """Return the trace of the corrected tables, with notes on what was wrong."""
+    recorded = {name for name in DEVICE if len(tables.get(name, ()))}
     notes = sound(tables)
-    trace = _with_waits_apart(Trace.of(tables, origin))
+    trace = without_timeless(_with_waits_apart(Trace.of(tables, origin)), recorded)
     names = trace["kernels"]["name"]
     nameless = names.null_count()
     if distinct_values(names).cast(pl.String).eq("").any():
         nameless += int(names.eq("").sum())
     if nameless:
         notes.append(("warning", NAMELESS, nameless))
+    adrift = sum(trace[name]["stream"].null_count() for name in DEVICE)
+    if adrift and not origin.get("times"):  # totals have no order
+        notes.append(("info", STREAMLESS, adrift))
     for note in notes:
         trace.note(*note)
     return trace

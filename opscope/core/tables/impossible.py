@@ -23,7 +23,8 @@ Rules, each counted and named in the notes of the trace:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -62,7 +63,7 @@ _AFTER: Final = 10**9
 _INSIDE, _OTHERS, _CLEAR = 2, 3, 5
 #: Largest share of a stream's work that may be wrong; beyond it, the stream is not in order.
 _WRONG: Final = 4
-_DEVICE: Final = ("kernels", "memops")
+DEVICE: Final = ("kernels", "memops")
 _TIMED: Final = {
     "ranges": "start",
     "calls": "start",
@@ -86,17 +87,29 @@ def without_impossible(trace: Trace) -> Trace:
     """Return the trace without impossible times; notes say what was clipped or left out."""
     if any(one.get("times") for one in (trace.origin, *trace.origin.get("parts", ()))):
         return trace  # a file of totals: its reader placed the times end to end
+    recorded = {name for name in DEVICE if len(trace[name])}
     trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
     trace = _without_launched_later(trace)
     note_units(trace, nests=_has_nests(trace))
     trace = _without_overlaps(trace)
     trace = _clip_at_end(_clip_host_at_end(_clip_outliving(trace)))
-    return _without_long(trace)
+    return without_timeless(_without_long(trace), recorded)
+
+
+def without_timeless(trace: Trace, recorded: Set[str]) -> Trace:
+    """Return the trace without those of the ``recorded`` tables that lost all rows: an empty table would say
+    that the device did nothing."""
+    lost = {name for name in recorded if not len(trace[name])}
+    if not lost:
+        return trace
+    return replace(trace, present=trace.present - lost, origin={**trace.origin, "gpu": True})
 
 
 def lack_of_times(trace: Trace, *names: str) -> str | None:
-    """Return what is unknown about the times in these tables (kernels, memops; ranges); None if only few
-    rows are affected."""
+    """Return what is unknown about the times in these tables (kernels, memops; ranges), or about where they
+    ran; None if only few rows are affected."""
+    if all(name in names for name in DEVICE) and (nowhere := _without_device(trace)):
+        return nowhere
     said = trace["notes"]["what"].cast(pl.String)
     if not said.str.contains(IMPOSSIBLE).any():
         return None
@@ -117,6 +130,19 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
     if not most or most < _LONG_MATTERS * int(lasted.sum()):
         return None
     return f"how long kernels took that ran into others is not known (up to {units.time(most)})"
+
+
+def _without_device(trace: Trace) -> str | None:
+    """Return how much work has no device in processes that have one for the rest; None if little."""
+    parts = [trace[name].select("process", pl.col("device").is_null()) for name in DEVICE]
+    if not any(part["device"].any() for part in parts):
+        return None
+    work = pl.concat(parts).group_by("process").agg(pl.col("device").sum(), pl.len())
+    mixed = work.filter(pl.col("device") < pl.col("len"))["device"].sum()
+    total = sum(map(len, parts))
+    if mixed < max(_MATTERS * total, 1):
+        return None
+    return f"the device of {units.count(mixed)} of {units.count(total)} kernels, copies and sets is not known"
 
 
 def durations_unknown(trace: Trace) -> str | None:
@@ -239,7 +265,7 @@ def _without_launched_later(trace: Trace) -> Trace:
     calls = (
         trace["calls"].select("process", "start", "correlation").filter(pl.col("correlation") > 0)
     )
-    for name in _DEVICE:
+    for name in DEVICE:
         table = trace[name]
         first: Any = table["start"].min()
         last: Any = calls["start"].max()
@@ -290,10 +316,10 @@ def _far(
     others = [low for other, (low, _) in bounds.items() if other != name and low > 0]
     following = min([rest] if rest is not None else others, default=0)
     apart = following > FAR
-    if name in _DEVICE and host and int(zero.sum()) > 1:
+    if name in DEVICE and host and int(zero.sum()) > 1:
         # relative times may begin with one kernel at 0; several began at 0 only if the host did
         apart |= 0 < host[0][0] <= following
-    apart |= name in _DEVICE and since_boot and following > _AFTER
+    apart |= name in DEVICE and since_boot and following > _AFTER
     if zero.any() and apart:
         return zero, "at time 0"
     if name in ("ranges", "calls"):
@@ -365,7 +391,7 @@ def _by_stream(trace: Trace) -> _Work | None:
             "start",
             "end",
         )
-        for name in _DEVICE
+        for name in DEVICE
         if len(trace[name])
     ]
     frame = pl.concat(columns) if len(columns) > 1 else columns[0]
@@ -626,7 +652,7 @@ def _clip_at_end(trace: Trace) -> Trace:
         max((high for _, high in host), default=0),
     )
     changed = {}
-    for name in _DEVICE:
+    for name in DEVICE:
         table = trace[name]
         most: Any = (table["end"] - table["start"]).max() if len(table) else 0
         if most <= _AFTER:

@@ -228,7 +228,7 @@ def _unknown(trace: Trace, kernels: int, called: int, graphed: int, linked: int)
         return XLA
     for holds, reason in (
         (SELECTED in trace.origin, A_PART),
-        (not kernels, NO_KERNELS),
+        (not kernels, lack_of_times(trace, "kernels") or NO_KERNELS),
         (not called, NO_LAUNCHES),
         (2 * graphed > kernels, GRAPHS),
         (2 * linked < kernels, NOT_LINKED),
