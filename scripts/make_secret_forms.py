@@ -156,7 +156,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "URL",
         "://",
-        r"(?<![A-Za-z0-9])[a-z][a-z0-9+.\-]{0,30}://(?P<value>[^/\s?#'\"]*:[^/\s'\"]*)@",
+        r"(?<![A-Za-z0-9])[a-z][a-z0-9+.\-]{0,30}://(?![\[\\])(?P<value>[^/\s?#'\"]*:[^/\s'\"]*)@",
     ),
     # a password with a slash, not a port with a path
     (
@@ -180,9 +180,10 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "netrc",
         "password",
-        r"\b(?:machine\s+\S{1,200}|default)\s+login\s+\S{1,200}\s+(?:account\s+\S{1,200}\s+)?password\s+"
+        r"\b(?:machine\s+\S{1,200}|default)\s+(?:(?:login|port|account)\s+\S{1,200}\s+){1,3}password\s+"
         r"(?P<value>\S+)",
     ),
+    ("netrc", "password", r"\bmachine\s+\S{1,200}\s+password\s+(?P<value>\S+)\s+login\s"),
     ("netrc", "password", r"(?m)^[ \t]*login\s+\S{1,200}\s+password\s+(?P<value>\S+)$"),
     ("login", "login", r"\blogin\s{1,4}(?P<value>[A-Za-z0-9_\-]{20,})"),
     (
@@ -248,6 +249,12 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "URL",
         "hook",
         r"hook[\w/]{0,80}\?[^\s\"'#]{0,200}?(?<=[?&])(?:access_token|key|token)=(?P<value>[\w\-]{16,})",
+    ),
+    (
+        "URL",
+        "token=",
+        r"(?i)[?&](?:(?:access|auth|refresh|api|id|oauth|private|session)_?)?token="
+        r"(?P<value>(?![\w\-]*token\b)[\w\-.~%]{10,})",
     ),
     ("URL", "/t/", r"://[^\s/\"']{1,256}/t/(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{16,})(?=/)"),
     # an authorization that is taken once for a token
@@ -723,6 +730,7 @@ WORDS: Final[dict[str, str]] = {
     " please failed lost show hide new old current again optional weak short long least your de du da do del mot su sua tu votre ihr dein das neues falsches"
     " ungültiges vergessen bestätigen nicht и или для не",
     # a value that is none
+    "bare": "pw pwd passwd password passphrase creds credentials",
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
     " string bool boolean number float object any bytearray unknown never always prompt ask stdin files bearer basic digest jwt anonymous new value values utf-8 utf8 ascii latin1 to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
@@ -793,7 +801,7 @@ PATTERNS: Final[dict[str, str]] = {
         r"|(?P<call>\()(?=[rbfRBF]{0,2}[\"'])"
         r"|(?P<value>[\"',]?(?:[\w:\-]{1,40}=[\"'][^\"'<>\n]{0,80}[\"']\s{1,8}){0,4}"
         r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|data|-v)\b"
-        r"[\"']?(?:[ \t]{0,4}[:=][ \t]{0,4}|(?<=[\"'])[ \t]|(?<=-value) |(?<=-v) ))"
+        r"[\"']?(?:[ \t]{0,4}[:=][ \t]{0,4}|(?<=[\"'])[ \t]|(?<=[^y]-value) |(?<=-v) ))"
         r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
         r"|(?P<prose>\b(?:is|ist|lautet|est|es|é|è|är|jest|was)\b\s?:?[ \t]"
         r"|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
@@ -840,9 +848,11 @@ PATTERNS: Final[dict[str, str]] = {
         r"(?:^|\s|[\"'])[-/]{1,2}\w|\b(?:login|authtoken|set|setx|setenv|env|ENV|ARG|config|modify)\s"
         r"|\b(?:AUTH|connect|create)\s"
     ),
+    # The name of a header that carries a secret, in place of its value.
+    "header name": r"X-[A-Za-z\-]+|(?=.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-){1,2}[A-Z][a-z]+",
     "header": (
         r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
-        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?=[^\s\"'])"
+        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4})(?=[^\s\"'])"
     ),
     "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
     "bearer": (
@@ -859,7 +869,8 @@ PATTERNS: Final[dict[str, str]] = {
         r"|\?[a-z ]+|`\D*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,})\D{0,4}"
         r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
-        r"|[^$\d]{0,80}\s\$\{?\w+\}?"
+        r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|(?:[A-Z_]{1,40}_)?(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
+        r"|(?:arn|urn):[\w\-]+:.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
     ),
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (
@@ -891,7 +902,7 @@ PATTERNS: Final[dict[str, str]] = {
 }
 #: Names in one case that end in "pass", "key", "token" or "auth".
 JOINED: Final = (
-    r"(?:admin|app|bind|cert|remote|local|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
+    r"(?:u|admin|app|auth|priv|bind|cert|remote|local|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
     r"|redis|rabbit|rabbitmq|elastic|kafka|mqtt|sftp|ssl|jdbc|dba|sys|svc|service|account|owner|guest|backup|nexus|jenkins"
     r"|minio|grafana|vault|docker|registry|postgres|mssql|maria|mariadb|influx|clickhouse|cassandra|neo4j|couch|solr|ipmi"
     r"|bmc|snmp|radius|rdp|samba|smb|nas|truststore|keystore"

@@ -329,8 +329,8 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         if sign is None or (sign["comma"] and not _is_pair(text, name, sign)):
             continue
         before = text[max(0, name.start() - 1) : name.start()]
-        if before == sign[0] == ":":
-            continue  # an address of parts: arn:…:secret:x
+        if before == sign[0] == ":" or (sign["close"] and text.startswith("::", name.start() - 2)):
+            continue  # an address of parts: arn:…:secret:x, "AWS::…::ApiKey": x
         near = text[max(0, name.start() - _JUDGED) : name.start()]
         if name[0].lower() in ("pass", "pw") and _pattern("user").search(near):
             sure = Sureness.SURE
@@ -458,7 +458,7 @@ def _bare(
             yield at, end
         return
     value = _pattern("bare").match(text, at, at + _JUDGED)
-    if value is not None and re.match(r"[A-Za-z_]\w*=[^=]", value[0]) and text[at - 1] == "(":
+    if value is not None and re.match(r"[A-Za-z_]\w*=(?!=)", value[0]) and text[at - 1] == "(":
         return  # the name of an argument
     if value is None or (sign["equal"] or "").strip() in ("==", "!=", "===", "!=="):
         return
@@ -473,10 +473,10 @@ def _bare(
     shell = name.isupper() and sign[0] == "=" and not value[0].isupper()  # DB_SECRET=key_of_us
     if sure == Sureness.IF_MIXED and _words(name)[-1:] == ["auth"] and _login(value[0]):
         sure = Sureness.SURE
-    bare = ("pw", "pwd", "passwd", "password", "creds", "credentials")
+    code = value[0] in _data()["words"]["bare"] or _re(r"[a-z]+(_[a-z]+)+[,)]").match(text, at)
     if (
         typed
-        or (value[0] in bare and not name.isupper())
+        or (code and not name.isupper())
         or (_is_name(value[0], name) and not shell)
         or (sign["typed"] and _words(value[0])[-1:] == _words(name)[-1:])
         or not _worth(value[0], sure, False)
@@ -507,11 +507,12 @@ def _is_name(value: str, name: str) -> bool:
     value = value.rpartition(".")[2] if dotted else value
     if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
         return True
-    if value.isidentifier() and _words(value) == _words(name):
+    if _words(value) == _words(name):
         return True
     several = dotted or len(_words(value)) > 1 or value.lower().endswith(name.lower())
-    header = re.fullmatch(r"(?=X-|.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-)+[A-Z][a-z]+", value)
-    named = header or (several and value.isidentifier() and not re.search(r"\d\D?\d", value))
+    header = _pattern("header name").fullmatch(value)
+    numbered = re.search(r"\d\D?\d|^[A-Z][a-z]+\d", value)
+    named = header or (several and value.isidentifier() and not numbered)
     return bool(named) and sureness(value) > Sureness.NOT
 
 
@@ -528,8 +529,9 @@ def _is_literal(value: str, sure: Sureness, name: str) -> bool:
 def _is_message(value: str) -> bool:
     """Whether a value says something of passwords: "Passwords do not match"."""
     words = {*_words(value[:_JUDGED])}
-    says = all(words & _data()["words"][kind] for kind in ("passwords", "speech"))
-    return says and value.count(" ") > (3 if re.search(r"\d", value) else 0)
+    known = [words & _data()["words"][kind] for kind in ("passwords", "speech")]
+    mostly = value[:1].isupper() or len(words) < 2 * len(known[0] | known[1])
+    return all(known) and mostly and value.count(" ") > (3 if re.search(r"\d", value) else 0)
 
 
 def _is_expression(value: str) -> bool:
@@ -677,8 +679,7 @@ def _is_known(word: str) -> bool:
 def _in_quotes(word: str, counts: Counter[str]) -> str:
     """Return a word that quotes commands, with their secrets hidden: run('mysql -p…')."""
     quoted = _re(r"(?<=\")[^\"\n]*(?=\")|(?<=')[^'\n]*(?=')")
-    hidden: str = quoted.sub(lambda part: _in_words(part[0], counts), word)
-    return hidden
+    return str(quoted.sub(lambda part: _in_words(part[0], counts), word))
 
 
 def _next_sureness(word: str, options: tuple[str, ...]) -> Sureness:
@@ -724,10 +725,9 @@ def _login(word: str, options: tuple[str, ...] = ()) -> str:
     """Return ``user:password`` (or ``user%password``) with the password hidden, or ""."""
     comma = ",-u" in options and "," in word
     user, sign, password = word.partition("," if comma else ":" if ":" in word else "%")
-    harmless = password.isdigit() and (user.isdigit() or len(password) < 4)
     harmless = (
-        harmless
-        or not password
+        not password
+        or (password.isdigit() and (user.isdigit() or len(password) < 4))
         or "//" in word
         or (sign == "%" and not user[:1].isalnum())
         or bool(_pattern("placeholder").fullmatch(password))

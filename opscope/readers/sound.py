@@ -133,6 +133,9 @@ def _with_waits_apart(trace: Trace) -> Trace:
 
 def _time(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> pl.DataFrame:
     """The rows with possible times."""
+    if name in DEVICE and len(frame):  # a table may lack a column of times
+        absent = {"start", "end"} - set(frame.columns)
+        frame = frame.with_columns(pl.lit(None, pl.Int64).alias(column) for column in absent)
     times = [c for c in ("start", "end", "time") if c in frame.columns and c in TABLES[name]]
     if not times or not len(frame):
         return frame

@@ -963,6 +963,17 @@ FLASK_SECRET_KEY=«clave_super_segura»
 JWT_SECRET=«jourSecretKex»
 auth=(os.getenv("DB_USER", "neo4j"), os.getenv("DB_PASSWORD", "«knowledge-graph»")),
 args := []string{"--token", "tok", "--secret", "«s3cr3t»", "--model", "gpt-4"}
+machine mail login ann port 993 password «sunflower»
+machine mail login ann@b.org port imaps password «sunflower»
+machine a.b.org password «sunflower» login ann account x
+GET /revoke?token=«qlmnadefddddafdd»&callback=f HTTP/1.1
+curl "https://a.b.org/v1?access_token=«lkjhgfdsapoi»"
+{"user": "ann", "authpass": "«sunflower»", "privpass": "«rotegrutze»"}
+upass: "«sunflower»"
+passwd: «Sunflower1»
+radius_secret: «Secret1»
+DB_PASSWORD="«horse password is battery»"
+password = "«Correct-Horse-Token-Key»"
 """,
     "values like placeholders": r"""
 mysql '-p«$ecretA1»' db
@@ -1795,6 +1806,25 @@ sudo: ALL=(ALL) NOPASSWD:ALL
 export const PASSWORD_POLICIES = [\n  { id: 1, name: 'Default Strong Policy', minLen: 8 }
 Repository secrets:\n   - `WEBHOOK_URL`\n   - `BEARER_TOKEN`\n
 clean-secrets:\n	find . -name "node_modules" -type d\n
+"IAMUserPassword": "arn:aws:iam::aws:policy/IAMUserPassword",
+TOKEN_TYPE_ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
+"AWS::Demo::ApiKey": "3d104ea0be48564b",
+headers={'Authorization': f'Bot {self.value}', 'Accept': '*'},
+a string of user and password for 'proxy-authorization: basic ...'
+kafka://[USER:PASSWORD@]ADDRESS[:PORT]
+"git://[path[:]][ref@]to/file" (but the
+rsync_password=dict(type='str', no_log=True),
+'base_passwd': 'base-passwd'
+api_key: os.environ/AZURE_KEY
+- Authorization: Set from service account token file
+raise E("Invalid key. api_key=None.")
+url: redis://default:REDACTED@a.b.org:6379
+tool --username NAME --password SECRET --tenant TENANT
+passphrase: VALUE_SPECIFIED_IN_NO_LOG_PARAMETER
+masked: the secret values for display as key-value pairs
+'existing_passphrase': passphrase,
+'privateKey': key_dump,
+secret_value=decrypted_value,
 """,
     "values like placeholders": r"""
 label_password: "Passwort vergessen"

@@ -62,3 +62,22 @@ def _columns(path: Path) -> list[tuple[str, str]]:
             names = [row[1] for row in file.execute(f'PRAGMA table_info("{table}")') if not row[5]]
             found += [(table, name) for name in names if len(names) > 1]
         return found
+
+
+@pytest.mark.parametrize("column", ["start", "end"])
+def test_kernels_and_copies_without_a_column_of_times_have_no_time(
+    column: str, tmp_path: Path
+) -> None:
+    """The file says that they ran: their number is not known to be 0."""
+    seeds = pytest.importorskip("fuzz_seeds")
+    path = seeds.nsys_sqlite(tmp_path / "a.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        for kind in ("KERNEL", "MEMCPY", "MEMSET"):
+            file.execute(f'ALTER TABLE CUPTI_ACTIVITY_KIND_{kind} DROP COLUMN "{column}"')
+        file.execute("DELETE FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+        file.commit()
+    profile = opscope.load(path)
+    row = profile.summary().row(0, named=True)
+    assert (row["kernels"], row["kernel_time"], row["copies"], row["devices"]) == (None,) * 4
+    assert not profile.cpu_only
+    assert "no time" in profile.lost_kernels()["reason"][0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,15 @@ JUDGED = (
     "bandwidth",
     "communication",
 )
-#: Figures that say how much is known: 0 is that nothing is.
+#: What says why a figure is not known, or what it rests on.
+TOLD = {
+    "start": "their times were not recorded", "end": "their times were not recorded", "name": "without a name",
+    "stream": "stream is not known", "device": "device.* not known", "bytes": "(bytes|size).*not|not.*(bytes|size)",
+}  # fmt: skip
+FRAMES = (*JUDGED, "kernel_launches", "idle_steps", "queue", "advice")
+#: Figures of what is known: 0 is that nothing is.
 OF_THE_KNOWN = (
+    "device_unattributed_time",
     "flops_share",
     "bytes_share",
     "grid_known",
@@ -77,8 +84,7 @@ def nulled(trace: Trace, table: str, column: str) -> Trace:
 def texts(profile: Profile) -> set[str]:
     """What the profile says of itself, and the reasons beside the figures of the frames."""
     said = set(profile.notes()["what"].cast(pl.String))
-    for name in (*JUDGED, "kernel_launches", "idle_steps", "queues", "advice", "critical_path"):
-        frame = getattr(profile, name)() if hasattr(profile, name) else pl.DataFrame()
+    for frame in (*(getattr(profile, name)() for name in FRAMES), profile.idle("stream")):
         for reason in frame.columns:
             if "reason" in reason or reason == "unknown":
                 said |= set(frame[reason].drop_nulls().cast(pl.String))
@@ -109,11 +115,6 @@ def cases() -> Iterator[Any]:
             yield pytest.param(reader, table, column, id=f"{reader}, {table}.{column}")
 
 
-@cache
-def said_of(path: Path) -> set[str]:
-    return texts(traces.load(path))
-
-
 @pytest.mark.parametrize(("reader", "table", "column"), [*cases()])
 def test_a_column_that_is_null_in_whole_is_told(
     reader: str, table: str, column: str, shared: Path, tmp_path: Path
@@ -136,4 +137,5 @@ def test_a_column_that_is_null_in_whole_is_told(
         refused = done.returncode == 2 and len(done.stderr.splitlines()) == 1
         assert done.returncode == 0 or (refused and str(saved) in done.stderr), (words, done.stderr)
     assert not [*zeros(whole, lacking)]
-    assert texts(lacking) - said_of(path), "nothing is said of what is not known"
+    if column != "stream" or not lacking.trace.origin.get("times"):  # totals are laid end to end
+        assert any(re.search(TOLD[column], text) for text in texts(lacking))

@@ -20,6 +20,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.tables.amended import amended
 from opscope.core.tables.columns import pairs
+from opscope.core.tables.impossible import DEVICE, without_timeless
 from opscope.core.tables.pool import Pool
 from opscope.core.tables.ranks import with_facts, with_ranks
 from opscope.core.tables.trace import IDLE_GPUS, Trace
@@ -216,6 +217,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
         # an export omits tables without rows, and copies are traced with kernels
         tables["memops"] = pl.DataFrame()
     present = {name: frame for name, frame in tables.items() if frame is not None}
+    recorded = {name for name in DEVICE if len(present.get(name, ()))}
     notes += _mend(present, nsys_target.read_duration(source), lean)
     states = read_states(source, threads)
     if states is not None:
@@ -239,7 +241,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     origin = nsys_target.origin_of(source, meta)
     if idle := nsys_target.idle_gpus(source, present["devices"]):
         origin[IDLE_GPUS] = idle
-    return with_ranks(with_facts(sound_trace(present, origin)))
+    return with_ranks(with_facts(without_timeless(sound_trace(present, origin), recorded)))
 
 
 def _unknown(source: Versioned) -> list[tuple[str, str, int]]:

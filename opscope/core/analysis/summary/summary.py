@@ -154,10 +154,11 @@ def summary_of(
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     window = captured_time(trace)
+    unnamed = sums.get("kernels") or sums.get("copies") or not trace.has("kernels")
     row |= {
         "wall_time": wall,
         "window_time": window,
-        "devices": devices,
+        "devices": devices or (None if trace.used_gpu and unnamed else 0),
         **{name: sums.get(name) for name in _COUNTED},
     }
     steps, captured = (
