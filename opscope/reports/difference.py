@@ -65,7 +65,6 @@ SHOWN: Final = {
     "kernel_total": ("change", "ratio", "name", "a", "b", "total_calls_a", "total_calls_b"),
 }  # fmt: skip
 _FRAMES: Final = {frame.call: frame for frame in QUESTION.frames}
-_RUN: Final = _FRAMES['diff(other, "run")']
 
 
 def signed(write: Callable[[object], str]) -> Callable[[object], str]:

@@ -78,7 +78,6 @@ _STRETCHES: Final = {
     "launches": pl.Int64,
     "idle": pl.Int64,
 }
-_LAUNCHED: Final = ("op", "direction", "source", "count", "time", "detail")
 #: The number of gaps, the longest ones, for which the host's work is looked up: they have nearly all of the
 #: time.
 LOOKED_AT: Final = 20_000

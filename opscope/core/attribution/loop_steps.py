@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -23,8 +23,6 @@ from opscope.core.schema import CHECKPOINT, COMPILE, GRAPH_REPLAY
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints, nest
-
-_Codes: TypeAlias = NDArray[np.integer[Any]]
 
 #: Ops that set gradients to zero, where no range of ``zero_grad`` is around them.
 _FILLS: Final = frozenset(("aten::zero_", "aten::_foreach_zero_"))

@@ -42,7 +42,6 @@ _AI_CPU, _COMMUNICATION, _HOST_CPU, _OVERLAP = 9000, 10000, 11000, 12000
 _STEPS_TID, _SCOPE_TID, _GPU_OPS_TID = 100000, 100001, 100002
 _NODE: Final = re.compile(r"-op[0-9]+(?:_[0-9]+)?\Z")
 _STREAM: Final = re.compile(r"(?:Stream\s*#?\s*)?([0-9]{1,9})(?:\s.*)?\Z")
-_RANKED: Final = re.compile(r"\s*(?:Rank\s*)?[0-9]*\Z")
 _STEP: Final = re.compile(
     r"(?:ProfilerStep#|Iteration |(?:Model ID: ?\d+ )?Iteration ID: ?)([0-9]{1,18})\Z"
 )

@@ -97,7 +97,6 @@ _NUMBERED: Final = (
 _OTHER: Final = (
     "kernels with two values of a metric in ncu's table, of which the first is taken: counted once"
 )
-_LARGEST: Final = 1 << 62
 
 
 def read_csv(path: Path) -> Measured:
@@ -127,10 +126,12 @@ def parse(text: str, path: Path) -> Measured:
         launches, rows, values, lost = _wide(frame)
     else:
         launches, rows, values, lost = _long(frame)
-    values, differing = _first(values)
     if launches.is_empty():
         raise BadInput(path, _why_none(said))
-    measured = Measured(launches, values, notes=[])
+    # sections repeat metrics: each counts once
+    once = values.unique(["launch", "name"], keep="first", maintain_order=True)
+    differing = values.join(once, on=["launch", "name", "value"], how="anti")["launch"].n_unique()
+    measured = Measured(launches, once, notes=[])
     measured.stacks, places = _stacks(rows)
     measured.launches = launches.with_columns(pl.Series("stack", places, pl.Int64))
     measured.devices = _devices(rows, launches)
@@ -299,16 +300,6 @@ def _long(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
     filled = texts.fill_null("").str.strip_chars() != ""
     lost = int((filled & values_read.is_null()).sum())
     return launches, first, values.filter(pl.col("value").is_not_null()), lost
-
-
-def _first(values: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the first value of each metric of a launch, because sections repeat metrics, and how many
-    launches have another value too."""
-    kept = values.unique(["launch", "name"], keep="first", maintain_order=True)
-    if len(kept) == len(values):
-        return kept, 0
-    others = values.join(kept, on=["launch", "name", "value"], how="anti")
-    return kept, others["launch"].n_unique()
 
 
 def _distinct(named: pl.DataFrame) -> pl.Series:

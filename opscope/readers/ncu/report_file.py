@@ -28,9 +28,6 @@ VERSION: Final = 7
 _ATTRIBUTE: Final = "device__attribute_"
 #: The most instances of one metric that are kept; a kernel has some hundred opcodes.
 _INSTANCES: Final = 4096
-#: A kernel measured again differs in one of so many values. Reports do not number their kernels.
-_MANY: Final = 8
-_ALIKE: Final = "kernels that equal another in all that was measured, and have no id: counted each"
 #: NVTX's family of names of categories, in Nvtx.proto.
 _CATEGORIES: Final = 1
 
@@ -66,7 +63,6 @@ def _read(data: bytes, path: Path) -> Measured:
     stacks: list[tuple[Open, ...]] = []
     places: dict[tuple[Open, ...], int] = {}
     tool, failed = "", 0
-    whole: list[bytes] = []
     for block in _blocks(data, 8 + size):
         for span in spans(block.header, 4):
             strings += [data[slice(*string_span)].decode("utf-8", "replace")
@@ -77,8 +73,6 @@ def _read(data: bytes, path: Path) -> Measured:
             result = fields(data, start, end)
             row = _launch(data, result, process, len(launches))
             values, texts = _values(data, result, strings)
-            if len(values) >= _MANY:
-                whole.append(data[start:end])
             if not values and not texts:
                 failed += 1
             device = _whole(values.get("launch__device_id", 0.0)) or 0
@@ -106,9 +100,6 @@ def _read(data: bytes, path: Path) -> Measured:
         devices,
     )
     measured.version = tool
-    again = len(whole) - len(set(whole))
-    if 2 * again >= len(whole) > 1:
-        measured.notes.append(("warning", _ALIKE, again))
     if failed:
         measured.notes.append(
             ("warning", "kernels in the report without any measured value", failed)

@@ -70,7 +70,7 @@ def trace_of(document: list[Any], path: Path) -> Trace:
     """Return the trace of a tree and its devices. Raises BadInput."""
     others = [item for item in document[1:] if isinstance(item, dict)]
     trees = [document[0], *(item for item in others if "children" in item)]
-    root = trees[0] if len(trees) == 1 else {"children": _children_of(trees)}
+    root = trees[0] if len(trees) == 1 else {"children": trees, "frame": trees[0].get("frame")}
     total, again = _launches(root, path)
     laid = _Laid(total <= _MOST)
     _walk(root, laid)
@@ -118,11 +118,6 @@ def _nodes(root: Any) -> Any:
             pending += [
                 (depth + 1, child, False) for child in reversed(children) if isinstance(child, dict)
             ]
-
-
-def _children_of(nodes: list[Any]) -> list[Any]:
-    lists = [node.get("children") for node in nodes]
-    return [child for children in lists if isinstance(children, list) for child in children]
 
 
 def _once(children: list[Any]) -> list[Any]:
@@ -174,7 +169,7 @@ def _walk(root: Any, laid: _Laid) -> None:
         if isinstance(metrics, dict):
             laid.kernel(name, metrics)
         if isinstance(children, list):
-            is_scope = bool(children) and not (depth == 0 and name in ("", _ROOT))
+            is_scope = bool(children) and not (depth < 2 and name in ("", _ROOT))
             opened.append((laid.number(name) if is_scope else -1, laid.clock))
 
 

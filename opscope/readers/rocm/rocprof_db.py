@@ -14,7 +14,6 @@ from .csv_runs import copies_of
 from .marks import ROCTX
 from .parts import Parts
 
-_COPY = r"(?i)copy|memcpy|fill|memset"
 _WAIT = r"(?i)barrier|^marker"
 _KERN: dict[str, str] = {
     "pid": "pid", "tid": "tid", "gpu-id": "device", "queue-id": "queue", "grd": "gx", "wgr": "wx",

@@ -29,8 +29,6 @@ _COPIES: Final = {
 OVERHEAD: Final = ("COMPILER", "BUFFER_FLUSH", "INSTRUMENTATION", "RESOURCE", "<UNKNOWN>")
 #: A line with such work has this name, even if it also has kernels (GetDeviceXLineName).
 OVERHEAD_LINE: Final = "CUPTI overhead"
-#: ``kThreadIdDerivedMin``: lines with this number or a higher one are not streams.
-DERIVED: Final = 0xDEADBEEF
 #: Pseudo streams of the unified memory counters (kPseudoStreamId).
 UNIFIED: Final = 0x10000000
 UNIFIED_COPY: Final = r"^UM_BYTES_TRANSFER_(HTOD|DTOH|DTOD)$"

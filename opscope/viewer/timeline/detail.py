@@ -40,7 +40,6 @@ _OF_OPS: Final = (
     *("op", "op_type", "direction", "layer", "step", "range", "source", "inputs", "outputs"),
     *("dtypes", "params", "flops", "bytes", "self_time", "device_time", "kernels", "reason"),
 )
-_TIES: Final = ("process", "start", "op_id", "call_start")
 
 
 def detail(

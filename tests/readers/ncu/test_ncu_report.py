@@ -179,22 +179,3 @@ def test_real_reports_are_read_without_ncu(shared, monkeypatch, tmp_path):
     names = mojo.kernels()["name"].str.extract(r"^(\w+)").to_list()
     assert names[:3] == ["warmingUp", "mathKernel1", "mathKernel2"]
     assert mojo.trace["devices"]["name"].to_list() == ["NVIDIA GeForce GTX 1660 Ti"]
-
-
-def test_kernels_that_equal_another_in_many_values_are_told_and_counted(tmp_path):
-    def kernel(last: float, many: int) -> bytes:
-        return made.result("k", b"".join(made.metric(n, last + n) for n in range(many)))
-
-    names = [NAMES[0], *(f"metric{n}" for n in range(8))]
-
-    def told(*results: bytes) -> list:
-        profile = opscope.load(write(tmp_path, made.report(list(results), names)))
-        assert len(profile.counters()) == len(results)
-        notes = profile.trace["notes"]
-        return notes.filter(notes["what"].cast(str).str.contains("equal another"))[
-            "how_many"
-        ].to_list()
-
-    assert told(kernel(500.0, 9), kernel(500.0, 9)) == [1]
-    assert told(kernel(500.0, 9), kernel(501.0, 9)) == []
-    assert told(kernel(500.0, 2), kernel(500.0, 2)) == []  # two values may be equal by chance

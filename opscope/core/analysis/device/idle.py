@@ -32,7 +32,6 @@ KERNEL_WAIT: Final = 30_000
 #: The kinds of gaps, by number.
 KINDS: Final = ("host_wait", "kernel_wait", "other_wait", "unknown_wait")
 HOST, KERNEL, OTHER, UNKNOWN = range(4)
-NO_STREAM: Final = "the stream is not known: all such work of a device is taken as one stream's"
 NO_LAUNCHES: Final = "the trace records no launches, so what the device waited for is not known"
 SOME_LAUNCHES: Final = "some launches are not recorded: their gaps are of no known kind"
 By = Literal["device", "stream"]
@@ -148,9 +147,6 @@ def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.Da
         (pl.Series("idle_share", idle_time) / pl.Series("window", window)).fill_nan(None),
     )
     frame = reasoned(frame, work.with_calls, work.unlinked)
-    if by == "stream":
-        adrift = pl.when(pl.col("stream").is_null()).then(pl.lit(NO_STREAM))
-        frame = frame.with_columns(pl.coalesce("reason", adrift))
     if not work.timed:
         known = {"process", "device", "stream"}
         frame = frame.with_columns(

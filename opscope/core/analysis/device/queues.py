@@ -14,7 +14,6 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_work import DeviceWork, work_on_devices
-from opscope.core.analysis.device.idle import NO_STREAM
 from opscope.core.analysis.device.launch_delays import Launches, launches_of
 from opscope.core.analysis.device.thinned import POINTS, thinned
 from opscope.core.question import lacking
@@ -95,8 +94,7 @@ def queues(work: DeviceWork, full: int = FULL) -> pl.DataFrame:
         if not len(mine):
             rows.append({**key, "reason": work.unlinked or NO_LAUNCHES})
             continue
-        adrift = NO_STREAM if stream is None else None
-        reason = (work.unlinked or SOME_LAUNCHES) if missing[lane] else adrift
+        reason = (work.unlinked or SOME_LAUNCHES) if missing[lane] else None
         rows.append(
             {**key, "launches": len(mine), **_figures(launches, mine, full), "reason": reason}
         )

@@ -63,7 +63,6 @@ COLUMNS: Final = {
 }
 #: A longer name is cut: a stack contains up to ``DEPTH`` names.
 _LONGEST: Final = 256
-_LEAF: Final = ("kernel", "copy")
 
 
 class _Names:

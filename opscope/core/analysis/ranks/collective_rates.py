@@ -38,7 +38,6 @@ RATES: Final = {
 ALONE: Final = "the times of no other rank are known, so waiting is not told from transfer"
 NO_MEETING: Final = "its ranks need not wait for each other, so transfer is not told from waiting"
 NO_SIZE: Final = "sizes or the number of ranks are not recorded"
-_ONE: Final = (*GROUP, "number")
 
 
 def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFrame:
