@@ -24,8 +24,8 @@ from opscope.readers.sound import sound_trace
 
 from . import HEAD
 
-#: The most bytes of a file: three million events.
-_MOST: Final = 256 << 20
+#: The most bytes of a file, two million events: a file made to be large takes 16 times as much memory.
+_MOST: Final = 128 << 20
 #: Fewer bytes than any event takes: its place, its table and the one inside.
 _LEAST: Final = 24
 #: Bytes of a name that are kept.
@@ -49,7 +49,7 @@ _RECORD: Final = (
 )
 _OTHER_CLOCK: Final = "events of delegates outside their call: times of another clock, left out"
 _MOMENTS: Final = (
-    "events of delegates without a length, as of XNNPACK's clock of microseconds: no calls"
+    "events of delegates without a length, as of XNNPACK's clock of microseconds: 1 ns"
 )
 
 
@@ -179,9 +179,13 @@ def _events(flat: _Flat) -> tuple[pl.DataFrame, Sequence[tuple[str, str, int]]]:
     ).select(pl.col("start", "end").backward_fill().over("block"))
     inside = (events["start"] >= around["start"]) & (events["end"] <= around["end"])
     kept = ~is_delegate | inside.fill_null(False)
+    moment = is_delegate & kept & (events["start"] == events["end"])
+    # a range without a length is not an op
+    last = pl.min_horizontal(events["end"] + 1, around["end"])
+    events = events.with_columns(end=pl.when(moment).then(last).otherwise("end"))
     return events.filter(kept), (
         ("warning", _OTHER_CLOCK, int((~kept).sum())),
-        ("info", _MOMENTS, int((is_delegate & kept & (events["start"] == events["end"])).sum())),
+        ("info", _MOMENTS, int(moment.sum())),
         ("info", "allocations, which have no time, left out", is_other[0]),
         ("info", "values of tensors, left out", is_other[1]),
         ("warning", "events that cannot be read, left out", len(every) - len(at) - sum(is_other)),
