@@ -1,10 +1,10 @@
 """Print the table of docs/trace-files.md: what each format's reader reads, what that equals, and its CPU time beside
 that of decoding the same file with the plain library for it.
 
-Usage: python benchmarks/formats.py [NAME …] [--shared FOLDER]
+Usage: python benchmarks/formats.py [NAME …]
 
 Each side is a process of its own, which reads the file twice; the second time counts, so that no import does. A file
-that a format's producer wrote comes from the folder of traces; the others are made here, by the writers of the tests.
+that a format's producer wrote comes from OPSCOPE_SHARED; the others are made here, by the writers of the tests.
 Libraries beside opscope's own: ``pip install perfetto flatbuffers``; without one its column is empty.
 """
 
@@ -43,11 +43,13 @@ Made = tuple[Path, int]
 SHARED = Path(os.environ.get("OPSCOPE_SHARED", ROOT.parent / "shared")) / "data"
 
 
-def kernel_time(table: str = "kernels") -> str:
-    """The expression of the time in a table of the trace ``t``."""
-    return f"int((t['{table}']['end'] - t['{table}']['start']).sum())"
-
-
+#: Code that makes the number of the trace ``t``.
+TIME = "int((t['kernels']['end'] - t['kernels']['start']).sum())"
+OPS = "int(t['ranges'].filter(category='forward').select(pl.col('end') - pl.col('start')).sum().item())"
+PEAK = "int(t['allocations']['total'].max())"
+CALLS = "len(t['ranges'])"
+COMPILATIONS = "len(t['ranges'].filter(category='phase'))"
+#: Code that decodes the file ``p``.
 PERFETTO = """
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 trace = Trace()
@@ -177,9 +179,7 @@ def of_proton(folder: Path, form: str) -> Made:
 def of_nsys(folder: Path, form: str) -> Made:
     source = SHARED / "nsys/fsdp_h100x2_2026.sqlite"
     with closing(sqlite3.connect(source)) as db:
-        total = db.execute(
-            "SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0"
-        )
+        total = db.execute("SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL")
         total = total.fetchone()[0]
         if form == "sqlite":
             return source, total
@@ -257,19 +257,13 @@ class Format:
     theirs: str
     library: str
     table: str = "kernels"
-    ours: str = kernel_time()
+    ours: str = TIME
 
 
-OPS = (
-    "int((r['end'] - r['start']).sum()) if len(r := t['ranges'].filter(category='forward')) else 0"
-)
-PEAK = "int(t['allocations']['total'].max())"
-CALLS = "len(t['ranges'])"
-COMPILATIONS = "len(t['ranges'].filter(category='phase'))"
 MADE = "made in the layout of "
 FORMATS = (
     Format("`.pftrace`", MADE + "rocprofv3", of_rocprof, "time of kernels, as written", PERFETTO, "perfetto"),
-    Format("`.pftrace`", "opscope's export of PyTorch on 8 V100", of_our_export, "time of kernels in the JSON", PERFETTO,
+    Format("`.pftrace`", "opscope's export of PyTorch on a V100", of_our_export, "time of kernels in the JSON", PERFETTO,
            "perfetto"),
     Format("memory snapshot", MADE + "PyTorch 2.13, 40 frames a change", of_snapshot, "bytes at the peak, as written",
            PICKLE, "pickletools", "allocations", PEAK),
@@ -281,12 +275,11 @@ FORMATS = (
            "msgspec", "ranges", CALLS),
     Format("torch_npu's database", MADE + "torch_npu 2.14", of_torch_npu, "sums of `TASK` and `COMMUNICATION_OP`", SQLITE,
            "sqlite3"),
-    *(Format(f"Proton, {form}", MADE + "Triton 3.9", lambda folder, form=form: of_proton(folder, form),  # type: ignore[misc]
+    *(Format(f"Proton, {form}", MADE + "Triton 3.9", lambda folder, form=form: of_proton(folder, form),
              "time of kernels, as written", PACKED if form == "hatchet_msgpack" else JSON, "msgspec")
       for form in ("hatchet", "hatchet_msgpack", "chrome_trace")),
-    *(Format(f"Nsight Systems, {form}", "2026.2 on 2 H100" + made, lambda folder, form=form: of_nsys(folder, form),  # type: ignore[misc]
-             "`sum(end - start)` of device 0", decode, library,
-             ours=kernel_time().replace("t['kernels']", "t['kernels'].filter(device=0)"))
+    *(Format(f"Nsight Systems, {form}", "2026.2 on 2 H100" + made, lambda folder, form=form: of_nsys(folder, form),
+             "`sum(end - start)` of kernels", decode, library)
       for form, made, decode, library in (
           ("sqlite", "", SQLITE, "sqlite3"),
           ("parquet", ", its SQLite rewritten", COLUMNS.format("parquet"), "polars"),
@@ -298,7 +291,9 @@ FORMATS = (
     Format("ETDump", MADE + "ExecuTorch 1.5", of_etdump, "time of kernels, as written", FLATBUFFERS, "flatbuffers", "ranges",
            OPS),
 )  # fmt: skip
-OURS = "from opscope import readers\nt = readers.open(p)\nsaid = {}, len(t['{}'])"
+OURS = (
+    "import polars as pl\nfrom opscope import readers\nt = readers.open(p)\nsaid = {}, len(t['{}'])"
+)
 TWICE = """
 import re, resource, sys
 def run(p):
