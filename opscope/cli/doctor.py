@@ -275,6 +275,8 @@ def _adapters(program: Program) -> Iterator[Check]:
                     advice += (
                         f"; for its ops, pip install examples/opscope_{name} of opscope's sources"
                     )
+                elif name == "executorch":
+                    advice += "; opscope reads its ETDump (.etdp)"
                 yield Check(name, False, version, advice)
             continue
         if version is None and program.uses(name, installed=False):

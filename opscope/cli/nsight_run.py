@@ -208,7 +208,7 @@ class UnderNsight:
                 kept.append(path)
         names = ", ".join(map(str, kept))
         common.say(
-            f"Nsight Systems could not import what it recorded, so there is no profile; data: {names}"
+            f"Nsight Systems could not import what it recorded: there is no profile; its data is in {names}"
         )
         common.say(reports.advice(reports.Left((), tuple(kept)), self.tool.path))
 

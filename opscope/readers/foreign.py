@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from .errors import BadInput
 
 _RECORD: Final = "record the run with opscope run, or with torch.profiler"
+_SIMPLE: Final = "opscope run --mode simple records its kernels on a GPU, its steps and its ranges"
 #: The first bytes of a JSON file without events that are searched for its producer.
 _LOOKED_AT: Final = 1 << 16
 #: Entries of a folder without traces that are looked at.
@@ -195,7 +196,7 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "TVM's profiler",
         re.compile(rb'"calls"\s*:\s*\[.*"Duration \(us\)"', re.DOTALL),
-        "record the run with nsys profile, or with rocprofv3",
+        _SIMPLE,
     ),
     (
         "Linux perf (perf data convert)",
@@ -212,14 +213,9 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
 #: Producers of files other than JSON, by the first bytes, decompressed.
 _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
-        "ExecuTorch's ETDump",
-        re.compile(rb"\A.{4}(?:.{4})?ED\d\d", re.DOTALL),
-        "print its events with executorch.devtools.Inspector",
-    ),
-    (
         "tinygrad's profile (a pickle that names code, which opscope never loads)",
         re.compile(rb"\A\x80[\x02-\x05].*tinygrad", re.DOTALL),
-        "record the program with opscope run, which records its kernels on NVIDIA GPUs",
+        _SIMPLE,
     ),
     (
         "a Python pickle, which opscope never loads",
@@ -299,7 +295,7 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "LiteRT's benchmark_model (TensorFlow Lite)",
         re.compile(rb"={6,} (?:Run Order|Top by Computation Time) ={6,}|\[node type\][^\n]{0,80}\[avg ms\]"),
-        f"it has means of nodes and no times; {_RECORD}",
+        f"it has means of nodes and no times; {_SIMPLE}",
     ),
     ("the text of a program for XLA (HLO)", re.compile(rb"\A(?:HloModule |module @)"), _RECORD),
     (
@@ -368,10 +364,19 @@ _DATABASES: Final = (
     ),
 )
 
-#: Producers of folders, by a file in them.
+#: Producers of folders and archives, by a file in them.
 _FOLDERS: Final = (
-    ("Instruments", re.compile(r"form\.template"), "opscope reads nothing of Apple's GPUs"),
-    ("Intel's VTune", re.compile(r".*\.vtune"), "it has samples of the CPU"),
+    (
+        "Instruments",
+        re.compile(r"form\.template"),
+        f"opscope reads nothing of Apple's GPUs; {_RECORD}",
+    ),
+    ("Intel's VTune", re.compile(r".*\.vtune"), f"it has samples of the CPU; {_RECORD}"),
+    (
+        "ExecuTorch's ETRecord",
+        re.compile(r"ETRECORD_V\d+"),
+        "it has the program and no times: give the ETDump (.etdp) of its run",
+    ),
 )
 
 
@@ -395,13 +400,21 @@ def of_bytes(head: bytes, name: str) -> str | None:
     return _matching(_BYTES, head)
 
 
+def of_names(names: Iterable[str]) -> str | None:
+    """Return the message about a folder or an archive with these files, if its producer is known."""
+    listed = list(names)
+    for producer, pattern, advice in _FOLDERS:
+        if any(map(pattern.fullmatch, listed)):
+            return _say(producer, advice)
+    return None
+
+
 def of_folder(folder: Path, look: Callable[[Path], object]) -> str:
     """Return the end of the message about a folder without traces: whose it is, or whose a file in it is, by
     what ``look`` raises of that."""
     entries = sorted(folder.iterdir())[:_ENTRIES]
-    for producer, pattern, advice in _FOLDERS:
-        if any(pattern.fullmatch(entry.name) for entry in entries):
-            return f": {_say(producer, f'{advice}; {_RECORD}')}"
+    if (message := of_names(entry.name for entry in entries)) is not None:
+        return f": {message}"
     for entry in entries:
         try:
             look(entry)

@@ -50,6 +50,8 @@ class Look:
 LOOKS: Final[Mapping[str, Look]] = {
     "recording": Look(folder=True),
     "profile": Look(folder=True),
+    # the size that it begins with may look like the begin of JSON or of a pickle
+    "etdump": Look(other=True, pickle=True, words=(b"ED00",)),
     "xplane": Look(
         folder=True, other=True, words=(b'"highres-ticks"', b'"/host:CPU', b'"/device:')
     ),

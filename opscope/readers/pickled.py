@@ -34,14 +34,7 @@ def read_values(path: Path, take: Callable[[Record], bool] = lambda record: Fals
 
 
 def _unpacked(path: Path) -> bytes:
-    from .kineto.json_events import read_blocks  # lazy: it loads decoders
+    from .kineto.json_events import whole_file  # lazy: it loads decoders
 
-    parts, size = [], 0
-    for block in read_blocks(path):
-        parts.append(block)
-        size += len(block)
-        if size > _MOST_UNPACKED:
-            raise BadInput(
-                path, f"it unpacks to more than {_MOST_UNPACKED >> 30} GiB: unpack it first"
-            )
-    return b"".join(parts)
+    message = f"it unpacks to more than {_MOST_UNPACKED >> 30} GiB: unpack it first"
+    return whole_file(path, _MOST_UNPACKED, message)

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 from opscope.core import progress
 from opscope.remote.copied import scratch
 
-from . import at_urls
+from . import at_urls, foreign
 from .containers import BZ2, XZ, ZIP, encoding, is_archive, split
 from .errors import TRUNCATED, BadInput, cut_off
 from .heads import PACKED, SIDES, SQLITE, ZSTD_MODULE
@@ -313,6 +313,8 @@ class _Unpacked:
 
     def trace(self, find: Find) -> Path:
         """Return the path of the only trace. Raises BadInput if there is none, or several."""
+        if (message := foreign.of_names(self.seen)) is not None:
+            raise BadInput(self.path, message)
         traces = sorted(_traces(self.folder, find))
         if len(traces) == 1:
             return traces[0]

@@ -57,6 +57,7 @@ def test_a_framework_without_an_adapter_has_its_mode(name, monkeypatch):
     (check,) = (check for check in doctor._adapters(doctor.Program()) if check.what == name)
     assert (check.works, check.found) == (False, "1.2")
     assert "opscope run --mode simple" in check.advice
+    assert ("reads its ETDump" in check.advice) == (name == "executorch")
     offered = f"pip install examples/opscope_{name}" in check.advice
     assert offered == (EXAMPLES / f"opscope_{name}").is_dir()
 

@@ -638,7 +638,7 @@ def test_a_full_disk_leaves_what_was_recorded_where_nsys_put_it(bench: Bench) ->
     done = bench.run(*NSYS, FAKE_NSYS_FAULT="full")
     assert done.returncode == 3
     assert "No space left on device" in done.stderr
-    assert "x.qdstrm has it" in done.stderr
+    assert "its data is in x.qdstrm" in done.stderr
     assert bench.left() == ["x.qdstrm"]
 
 

@@ -78,16 +78,19 @@ def test_after_a_full_disk_jaxs_profiler_can_begin_again(
     import jax
 
     state = jax._src.profiler._profile_state
+    name = "session" if hasattr(state, "session") else "profile_session"  # since JAX 0.12
     with opscope.capture(tmp_path / "a.opscope", backend="xplane"):
-        real = state.profile_session
+        real = getattr(state, name)
 
         class Session:
-            def stop_and_export(self, _folder: str) -> None:
+            def stop(self, _folder: str = "") -> None:
                 real.stop()  # what it has is collected, then cannot be written
                 raise RuntimeError("RESOURCE_EXHAUSTED: no space left on device")
 
-        state.profile_session = Session()
-    assert state.profile_session is None
+            stop_and_export = stop  # before JAX 0.12
+
+        setattr(state, name, Session())
+    assert getattr(state, name) is None
     notes = opscope.load(tmp_path / "a.opscope").notes()["what"].to_list()
     assert any("no space left" in what for what in notes)
     with opscope.capture(tmp_path / "b.opscope", backend="xplane"):

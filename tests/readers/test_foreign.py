@@ -142,8 +142,6 @@ def test_json_without_events_is_refused_by_its_producers_name(tmp_path, producer
 
 
 BYTES = {
-    "ETDump": b"\xa4\x08\0\0\x08\0\0\0ED00" + bytes(200),
-    "ETDump (": b"\x08\0\0\0ED00" + bytes(200),
     "pickle": pickle.dumps({"a": [1]}, protocol=2),
     "perf.data": b"PERFILE2" + bytes(100),
     "Parquet": b"PAR1" + bytes(100),
@@ -194,6 +192,14 @@ def test_bytes_of_another_producer_are_refused_by_its_name(tmp_path, producer):
     with pytest.raises(BadInput, match="opscope does not read it") as error:
         readers.open(path)
     assert producer.removesuffix(" (") in error.value.what
+
+
+def test_files_of_frameworks_without_an_adapter_lead_to_simple_mode(tmp_path):
+    path = tmp_path / "t.bin"
+    for content in (BYTES["tinygrad"], BYTES["LiteRT"], json.dumps(JSON["TVM"]).encode()):
+        path.write_bytes(content)
+        with pytest.raises(BadInput, match="opscope run --mode simple"):
+            readers.open(path)
 
 
 @pytest.mark.parametrize(

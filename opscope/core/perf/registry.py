@@ -375,6 +375,8 @@ def lookup(name: str) -> Entry | None:
         return lookup("aten::" + _API_TO_ATEN.get(word, word))
     if "::" in name and name.endswith("_") and not name.endswith("__"):
         return lookup(name[:-1])
+    if name.startswith("native_call_"):  # a kernel of ExecuTorch
+        return lookup("aten::" + name.removeprefix("native_call_"))
     if _BARE.match(name):  # PyTorch before 1.5 left the namespace out
         return lookup("aten::" + name)
     if name.startswith("nccl") and "+" in name:  # one kernel for several calls of an NCCL group

@@ -24,7 +24,7 @@ from opscope.core.schema import Arg, OpCall, TensorSpec
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import is_json
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import read_blocks, whole_file
 from opscope.readers.kineto.ops import DTYPES
 from opscope.readers.pickled import read_values
 from opscope.readers.rows import decode
@@ -95,18 +95,11 @@ def _entries(dump: Any, path: Path) -> Sequence[Any]:
 
 
 def _dump(path: Path) -> Any:
-    parts, size = [], 0
-    blocks = read_blocks(path)
-    for block in blocks:
-        parts.append(block)
-        size += len(block)
-        if not is_json(parts[0]):
-            blocks.close()  # type: ignore[attr-defined]
-            return read_values(path)
-        if size > _MOST_JSON:
-            raise BadInput(path, f"JSON of more than {_MOST_JSON >> 20} MB")
+    if not is_json(next(read_blocks(path), b"")):
+        return read_values(path)
+    data = whole_file(path, _MOST_JSON, f"JSON of more than {_MOST_JSON >> 20} MB")
     try:
-        return decode(b"".join(parts), dict[str, Any])
+        return decode(data, dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(path, f"not a dump of PyTorch's flight recorder: {error}") from error
 

@@ -385,6 +385,17 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         progress.read_to(path, position)
 
 
+def whole_file(path: Path, most: int, too_large: str) -> bytes:
+    """Return the file's bytes, decompressed. Raises BadInput, with ``too_large`` beyond ``most`` bytes."""
+    parts, size = [], 0
+    for block in read_blocks(path):
+        parts.append(block)
+        size += len(block)
+        if size > most:
+            raise BadInput(path, too_large)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def _blocks_at(path: Path) -> Iterator[tuple[bytes, int]]:
     """Yield the blocks, each with the file position up to which it was read. Raises BadInput."""
     try:

@@ -15,7 +15,7 @@ import polars as pl
 
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import whole_file
 from opscope.readers.sound import sound_trace
 
 #: Bytes of JSON: two million changes.
@@ -34,7 +34,7 @@ _LARGEST: Final = 1 << 41
 
 def read(path: Path) -> Trace:
     """Return the trace of a timeline: what was in use after each change. Raises BadInput."""
-    data = _data(path)
+    data = whole_file(path, _MOST, f"a memory timeline of more than {_MOST >> 20} MB")
     try:
         _, _, rest = data.partition(b"]")
         is_summed = rest[:64].lstrip(b" \t\r\n,").startswith(b"[[")
@@ -69,16 +69,6 @@ def read(path: Path) -> Trace:
     trace.note("info", "a memory timeline does not tell its device, nor who allocated a block: the snapshot"
                        " of torch.cuda.memory._dump_snapshot does", 1)  # fmt: skip
     return trace
-
-
-def _data(path: Path) -> bytes:
-    parts, size = [], 0
-    for block in read_blocks(path):
-        parts.append(block)
-        size += len(block)
-        if size > _MOST:
-            raise BadInput(path, f"a memory timeline of more than {_MOST >> 20} MB")
-    return b"".join(parts)
 
 
 def _sums(data: bytes) -> tuple[Any, Any, Any]:

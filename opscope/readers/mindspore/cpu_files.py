@@ -60,7 +60,7 @@ _DISAGREE: Final = (
 )
 SHAPELESS: Final = (
     "executions without shapes: MindSpore's profiler does not write those of operators that PyNative mode "
-    "runs without a graph"
+    "runs without a graph; opscope run does"
 )
 _UNPAIRED: Final = (
     "executions whose shapes are not known: cpu_framework has other operators than the times"

@@ -27,7 +27,7 @@ from opscope.core.tables.columns import at
 from opscope.core.tables.impossible import NO_TIME
 from opscope.core.tables.intervals import merge
 from opscope.readers.errors import BadInput
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import whole_file
 from opscope.readers.owners import owner
 from opscope.readers.rows import decode, frame_of
 
@@ -180,13 +180,7 @@ def _events(path: Path, kind: type[_Event]) -> list[Any]:
 
 def _array(path: Path) -> bytes | msgspec.Raw:
     """Return the JSON array of the events, which other tools put into an object, or compress."""
-    parts, size = [], 0
-    for block in read_blocks(path):
-        size += len(block)
-        if size > LARGEST:
-            raise BadInput(path, _TOO_LARGE)
-        parts.append(block)
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    data = whole_file(path, LARGEST, _TOO_LARGE)
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
         return data
     events: msgspec.Raw = decode(data, _File).traceEvents

@@ -17,7 +17,7 @@ from opscope.core.sizes import HOUR, as_floats
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import NSIGHT_COMPUTE, PACKED
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import whole_file
 from opscope.readers.rows import frame_of
 from opscope.readers.sound import sound_trace
 
@@ -100,7 +100,7 @@ def measured(path: Path) -> Measured:
     except OSError as error:
         raise BadInput(path, error.strerror or type(error).__name__) from None
     if head.startswith((NSIGHT_COMPUTE, *PACKED)):
-        data = _decompress(path)
+        data = whole_file(path, MOST, f"a report of more than {MOST:,} bytes")
         if not data.startswith(NSIGHT_COMPUTE):
             raise BadInput(path, "a compressed file that is no report of Nsight Compute")
         try:
@@ -108,16 +108,6 @@ def measured(path: Path) -> Measured:
         except UnknownReport:
             return parse(export(path), path)
     return read_csv(path)
-
-
-def _decompress(path: Path) -> bytes:
-    parts, size = [], 0
-    for block in read_blocks(path):
-        size += len(block)
-        if size > MOST:
-            raise BadInput(path, f"a report of more than {MOST:,} bytes")
-        parts.append(block)
-    return b"".join(parts)
 
 
 def _durations(measured: Measured) -> pl.Series:

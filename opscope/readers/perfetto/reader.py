@@ -132,17 +132,10 @@ def _content(path: Path) -> Iterator[tuple[Any, bool]]:
     if data is not None:
         yield data, True
         return
-    from opscope.readers.kineto.json_events import read_blocks  # lazy: it loads decoders
+    from opscope.readers.kineto.json_events import whole_file  # lazy: it loads decoders
 
-    blocks, size = [], 0
-    for block in read_blocks(path):
-        blocks.append(block)
-        size += len(block)
-        if size > _MOST_UNPACKED:
-            raise BadInput(
-                path, f"it unpacks to more than {_MOST_UNPACKED >> 30} GiB: unpack it first"
-            )
-    yield b"".join(blocks), False
+    message = f"it unpacks to more than {_MOST_UNPACKED >> 30} GiB: unpack it first"
+    yield whole_file(path, _MOST_UNPACKED, message), False
 
 
 class _Tables:

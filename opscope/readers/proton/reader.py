@@ -11,7 +11,7 @@ import msgspec
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import is_json
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import whole_file
 from opscope.readers.rows import decode
 
 #: The most bytes of a file: its values take five to ten times as much memory.
@@ -20,13 +20,7 @@ _MOST: Final = 512 << 20
 
 def read(path: Path) -> Trace:
     """Return the trace in ``path``. Raises BadInput."""
-    parts, size = [], 0
-    for block in read_blocks(path):
-        parts.append(block)
-        size += len(block)
-        if size > _MOST:
-            raise BadInput(path, f"a file of Proton of more than {_MOST >> 20} MB")
-    content = b"".join(parts)
+    content = whole_file(path, _MOST, f"a file of Proton of more than {_MOST >> 20} MB")
     document: Any
     try:
         document = decode(content, Any) if is_json(content) else msgspec.msgpack.decode(content)

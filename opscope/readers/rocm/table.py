@@ -15,7 +15,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import PACKED
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import whole_file
 from opscope.readers.rows import csv_rows
 
 from .kinds import Header, header_of, normal
@@ -131,13 +131,8 @@ def _source(path: Path) -> bytes | None:
         raise BadInput(path, error.strerror or str(error)) from error
     if not magic.startswith(PACKED):
         return None
-    parts, size = [], 0
-    for block in read_blocks(path):
-        size += len(block)
-        if size > LARGEST >> 2:
-            raise BadInput(path, f"over {LARGEST >> 32} GiB when unpacked: unpack it first")
-        parts.append(block)
-    return b"".join(parts)
+    message = f"over {LARGEST >> 32} GiB when unpacked: unpack it first"
+    return whole_file(path, LARGEST >> 2, message)
 
 
 def _head(path: Path) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 import polars as pl
 
 from opscope.readers.errors import BadInput
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import whole_file
 from opscope.readers.rows import TWICE, decode
 
 from . import agents
@@ -179,13 +179,8 @@ def read(path: Path, parts: Parts) -> None:
 
 def document(path: Path) -> bytes:
     """Return the unpacked bytes of a JSON file. Raises BadInput."""
-    blocks, size = [], 0
-    for block in read_blocks(path):
-        size += len(block)
-        if size > LARGEST:
-            raise BadInput(path, f"over {LARGEST >> 30} GiB of JSON: write rocpd or CSV instead")
-        blocks.append(block)
-    data = b"".join(blocks)
+    message = f"over {LARGEST >> 30} GiB of JSON: write rocpd or CSV instead"
+    data = whole_file(path, LARGEST, message)
     # names of kernels may be cut in the middle of a character
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").encode()
 

@@ -10,7 +10,7 @@ from typing import Final
 from opscope.core import progress
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import PACKED
-from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.kineto.json_events import whole_file
 
 from . import log
 from .parts import Part, of_json
@@ -46,10 +46,4 @@ def _bytes(path: Path) -> bytes:
         raise BadInput(path, error.strerror or str(error)) from error
     if not body.startswith(PACKED):
         return body
-    pieces, size = [], 0
-    for block in read_blocks(path):
-        size += len(block)
-        if size > LARGEST:
-            raise BadInput(path, f"larger than {LARGEST >> 20} MB when decompressed")
-        pieces.append(block)
-    return b"".join(pieces)
+    return whole_file(path, LARGEST, f"larger than {LARGEST >> 20} MB when decompressed")

@@ -7,6 +7,7 @@ import json
 import polars as pl
 import pytest
 
+import opscope
 from opscope.backends.mindspore_graphs import _Node, forward_nodes
 from opscope.core.dialects.mindspore import node_name, read
 from opscope.core.rangetext import parse
@@ -66,6 +67,14 @@ def test_executions_have_times_threads_and_the_shapes_of_their_row(folder):
     assert trace["processes"]["pid"].to_list() == [77]
     assert trace["clocks"]["kind"].to_list() == ["unix"]
     assert not trace["notes"]["severity"].is_in(["warning"]).any()
+
+
+def test_operators_of_pynative_mode_are_read_and_a_note_says_who_records_their_shapes(folder):
+    profile = opscope.load(folder)
+    assert profile.op_totals().filter(op="ReLU").select("calls", "self_time").rows() == [(1, 500)]
+    noted = profile.trace["notes"].filter(pl.col("what").str.contains("PyNative mode runs without"))
+    assert noted["how_many"].to_list() == [1]
+    assert noted["what"][0].endswith("opscope run does")
 
 
 def test_shapes_are_paired_by_name_where_the_order_differs(folder):
