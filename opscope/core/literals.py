@@ -5,6 +5,7 @@ dictionaries, lists, tuples, strings, numbers, ``True``, ``False`` and ``None``.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from typing import Any, Final
 
@@ -103,3 +104,12 @@ def _value_of(bracket: str, items: list[Any], commas: bool, match: re.Match[str]
 
 def _fault(match: re.Match[str], why: str | None = None) -> NotLiteral:
     return NotLiteral(f"{why or 'it is no literal of Python'}, after {match.start():,} characters")
+
+
+def json_object(text: str | None) -> dict[str, Any]:
+    """Return the object that ``text`` (JSON) holds; an empty one if it holds none."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

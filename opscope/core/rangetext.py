@@ -207,6 +207,14 @@ def parse(text: str) -> OpCall:
     return _Parser(text).call()
 
 
+def call_of(text: str) -> OpCall | None:
+    """Return the call that ``text`` describes; None if it describes none."""
+    try:
+        return parse(text)
+    except RangeTextError:
+        return None
+
+
 class _Parser:
     __slots__ = ("at", "count", "may_be_cut", "text")
 

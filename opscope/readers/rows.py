@@ -122,7 +122,7 @@ def csv_rows(
     """
 
     def rows(data: Path | bytes, ragged: bool) -> pl.DataFrame:
-        return pl.read_csv(
+        frame = pl.read_csv(
             to_read(data) if isinstance(data, Path) else data,
             separator=separator,
             skip_lines=skip if data is source else 0,
@@ -130,6 +130,9 @@ def csv_rows(
             truncate_ragged_lines=ragged,
             encoding=encoding,
         )
+        if frame.width > MOST_COLUMNS:  # a quote that is not closed joins lines to the header
+            raise pl.exceptions.ComputeError(f"more than {MOST_COLUMNS:,} columns")
+        return frame
 
     if _columns(source, separator, skip) > MOST_COLUMNS:
         raise pl.exceptions.ComputeError(f"more than {MOST_COLUMNS:,} columns")

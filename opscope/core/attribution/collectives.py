@@ -6,7 +6,6 @@ JSON. The values become parameters of the calls, with one reading for each disti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from opscope.core.dialects import nccl
 from opscope.core.group_specs import group_size, members_of
+from opscope.core.literals import json_object
 from opscope.core.schema import DTYPE_BITS, ParamValue
 from opscope.core.tables.columns import compact
 from opscope.core.tables.interpret import ExtendedReadings, Meaning
@@ -71,7 +71,7 @@ def _with_records(
         return meaning
     rows, records = rows[recorded], records.gather(recorded)
     codes, texts = compact(records.cast(pl.Categorical))
-    fields = [_object(text) for text in texts]
+    fields = [json_object(text) for text in texts]
     process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
     ranks = _communicators(fields, codes, process)
     keys = np.stack((meaning.reading[rows], codes, process), axis=1)
@@ -152,14 +152,6 @@ def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Serie
     theirs = attrs.gather(pl.Series(kernel_of_row).replace(NONE, None).cast(pl.UInt32))
     column: pl.Series = own.zip_with(own.is_not_null(), theirs)
     return column
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _communicators(

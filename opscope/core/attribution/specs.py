@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import node_names
-from opscope.core.rangetext import RangeTextError, parse, parse_spec
+from opscope.core.rangetext import RangeTextError, call_of, parse_spec
 from opscope.core.schema import OpCall
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
@@ -108,7 +108,7 @@ class Specs:
         clash = pl.min_horizontal(pl.col(name).n_unique().over(within) for name in ("key", "text"))
         table = table.with_columns(pl.when(clash == 1).then("short").alias("short"))
         table = table.sort("time", nulls_last=False, maintain_order=True)
-        call_of_text = {text: _call(text) for text in table["text"].unique()}
+        call_of_text = {text: call_of(text) for text in table["text"].unique()}
         return cls(table, [call_of_text[text] for text in table["text"]])
 
     def find(
@@ -203,10 +203,3 @@ def _split(text: str) -> tuple[str | None, str | None, str | None]:
         return parse_spec(text)
     except RangeTextError:
         return None, None, None
-
-
-def _call(text: str) -> OpCall | None:
-    try:
-        return parse(text)
-    except RangeTextError:
-        return None

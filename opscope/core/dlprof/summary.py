@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from opscope.core.dlprof.model import Model
 from opscope.core.dlprof.rules import NOTHING, Spans, Usage, busy_share, clipped, usage
 from opscope.core.dlprof.tables import using_tensor_cores
 from opscope.core.job.clocks import gpus
+from opscope.core.literals import json_object
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import merge
 from opscope.core.tables.trace import IDLE_GPUS, Trace
@@ -35,7 +35,7 @@ def system(trace: Trace) -> dict[str, Any]:
     """Return the known facts about the machine and its software; None for unknown ones."""
     facts_of_processes = [
         facts_of_process
-        for facts_of_process in map(_facts, trace["processes"]["versions"].to_list())
+        for facts_of_process in map(json_object, trace["processes"]["versions"].to_list())
         if facts_of_process
     ]
     facts = {
@@ -68,14 +68,6 @@ def system(trace: Trace) -> dict[str, Any]:
         "NSys Version": facts.get("nsys")
         or (trace.origin.get("version") if trace.origin.get("format") == "nsys" else None),
     }
-
-
-def _facts(text: str | None) -> dict[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _version(package: str, version: object) -> str:

@@ -258,7 +258,7 @@ def _wide(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
         parts.append(
             pl.DataFrame(
                 {"launch": launches["launch"].filter(is_read), "value": values_read.filter(is_read)}
-            ).select("launch", pl.lit(_metric(name)).alias("name"), "value")
+            ).select("launch", pl.lit(name.strip()).alias("name"), "value")
         )
     values = pl.concat(parts) if parts else pl.DataFrame(schema=VALUES)
     return launches, rows, values.sort("launch", maintain_order=True), lost
@@ -287,7 +287,7 @@ def _long(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
     values_read = numbers(texts, decimal_comma(texts)) * scale
     named = named.with_columns(_distinct(named).alias("Metric Name"))
     labels = {
-        metric_name: _metric(_LABELS.get(metric_name, metric_name))
+        metric_name: _LABELS.get(metric_name, metric_name).strip()
         for metric_name in named["Metric Name"].unique().to_list()
     }
     values = pl.DataFrame(
@@ -318,11 +318,6 @@ def _distinct(named: pl.DataFrame) -> pl.Series:
     own = pl.col("Metric Name").is_in(several.implode())
     full = pl.format("{}: {}", pl.col("Section Name").fill_null("?"), "Metric Name")
     return named.select(pl.when(own).then(full).otherwise("Metric Name")).to_series()
-
-
-def _metric(name: str) -> str:
-    """Return a metric's name without the unit that the details page may put behind it."""
-    return name.strip()
 
 
 def _stacks(rows: pl.DataFrame) -> tuple[list[tuple[Open, ...]], list[int | None]]:

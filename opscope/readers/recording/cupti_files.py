@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from opscope.core.cupti import files
 from opscope.core.cupti.layouts import SLOT
 from opscope.readers.errors import BadInput
-from opscope.readers.recording.parts import refuse_odd
+from opscope.readers.recording.parts import integer, refuse_odd
 
 #: Largest size in bytes of one line of the facts.
 MAX_LINE: Final = 8 << 20
 #: The most addresses whose texts are kept, and the longest text of each.
 _MOST_NAMES: Final = 1 << 20
 _LONGEST: Final = 1 << 15
-_LARGEST: Final = 1 << 62
 #: Bytes of a file that are decoded at once: more is not faster, and takes more memory.
 REGION: Final = 16 << 20
 
@@ -63,7 +62,7 @@ def read_facts(path: Path) -> Facts:
         raise BadInput(path, "its program's pointers do not have 8 bytes")
     facts = Facts(version)
     try:
-        facts.kinds = frozenset(map(_int, first.get("kinds", ())))
+        facts.kinds = frozenset(map(integer, first.get("kinds", ())))
         _add(facts, first)
         for line in lines:
             if not isinstance(line, dict):
@@ -85,7 +84,7 @@ def add_segment(facts: Facts, path: Path) -> int:
     try:
         for line in json_lines(path):
             if "buffers_before" in _object(line):
-                before = max(0, _int(line["buffers_before"]))
+                before = max(0, integer(line["buffers_before"]))
             _add(facts, line)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, BadInput):
@@ -170,7 +169,7 @@ def read_buffers(path: Path, notes: list[Note]) -> Buffers:
 def _add(facts: Facts, line: dict[str, Any]) -> None:
     """Add the facts of a line. Raises KeyError, TypeError, ValueError or OverflowError."""
     if "names" in line:
-        since = _int(line.get("buffer", 0))
+        since = integer(line.get("buffer", 0))
         for address, text in _object(line["names"]).items():
             texts = facts.names.get(int(address, 0))
             if texts is None:
@@ -181,41 +180,37 @@ def _add(facts: Facts, line: dict[str, Any]) -> None:
                 texts.clear()  # without a buffer, the latest text holds
             texts.append((since, str(text)[:_LONGEST]))
     if "clock" in line:
-        theirs, ours, uncertain = map(_int, line["clock"])
+        theirs, ours, uncertain = map(integer, line["clock"])
         facts.clocks.append((theirs, ours, uncertain))
     if "dropped" in line:
-        facts.dropped += max(0, _int(line["dropped"]))
+        facts.dropped += max(0, integer(line["dropped"]))
     if "threads" in line:
         threads = (
-            (_int(theirs), _int(system)) for theirs, system in _object(line["threads"]).items()
+            (integer(theirs), integer(system))
+            for theirs, system in _object(line["threads"]).items()
         )
         facts.threads.extend(threads)
     if "devices" in line:
         for device in line["devices"]:
-            facts.devices[_int(_object(device)["device"])] = device
+            facts.devices[integer(_object(device)["device"])] = device
     if "sizes" in line:
-        facts.sizes |= {_int(kind): _int(size) for kind, size in _object(line["sizes"]).items()}
+        facts.sizes |= {
+            integer(kind): integer(size) for kind, size in _object(line["sizes"]).items()
+        }
     if "graph_nodes" in line:
         for node in line["graph_nodes"]:
-            time, thread, graph, number, original = map(_int, node)
+            time, thread, graph, number, original = map(integer, node)
             facts.nodes.append((time, thread, graph, number, original))
     if "note" in line:
         facts.notes.append(str(line["note"]))
     if "stop" in line:
-        facts.stop = _int(line["stop"])
+        facts.stop = integer(line["stop"])
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{value!r:.40} is not an object")
     return value
-
-
-def _int(value: Any) -> int:
-    number = int(value)
-    if not -_LARGEST < number < _LARGEST:
-        raise ValueError(f"{value!r:.40} is out of range")
-    return number
 
 
 def json_lines(path: Path) -> Iterator[Any]:

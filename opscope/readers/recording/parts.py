@@ -49,3 +49,11 @@ def is_part(folder: Path) -> bool:
         return False
     with meta.open("rb") as file:
         return b'"format": "opscope-recording"' in file.read(64)
+
+
+def integer(value: Any) -> int:
+    """Return a fact as an integer. Raises ValueError beyond 62 bits, so that sums fit in 64."""
+    number = int(value)
+    if not -(1 << 62) < number < 1 << 62:
+        raise ValueError(f"{value!r:.40} is out of range")
+    return number

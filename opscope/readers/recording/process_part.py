@@ -20,7 +20,7 @@ from opscope.core.tables.columns import utf8
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
-from opscope.readers.recording.parts import refuse_odd
+from opscope.readers.recording.parts import integer, refuse_odd
 from opscope.readers.sound import sound_trace
 
 from . import ring
@@ -294,50 +294,53 @@ class _Facts:
                 if "thread" in line:
                     name = line.get("name")
                     numbers = {
-                        name_of_field: _int(line[name_of_field])
+                        name_of_field: integer(line[name_of_field])
                         for name_of_field in ("thread", "os_tid", "pthread_id")
                     }
                     facts.threads.append({**numbers, "name": None if name is None else _text(name)})
                 elif "clock" in line:
-                    perf, unix, error = map(_int, line["clock"])
+                    perf, unix, error = map(integer, line["clock"])
                     facts.clocks.append((perf, unix, error))
                     if "processor" in line:
-                        facts.processor.append(_int(line["processor"]))
+                        facts.processor.append(integer(line["processor"]))
                 elif "probe" in line:
-                    before, after, thread = map(_int, line["probe"])
+                    before, after, thread = map(integer, line["probe"])
                     facts.probes.append([before, after, thread])
                 elif "memory" in line:
                     facts.memory.append(_memory_fact(line))
                 elif "gpu" in line:
                     facts.gpu = bool(line["gpu"])
                 elif "profiling" in line:
-                    facts.profiling = (_int(line["profiling"]), _text(line["profiler"]))
+                    facts.profiling = (integer(line["profiling"]), _text(line["profiler"]))
                 elif "window" in line:
                     facts.window = _window_fact(line)
                 elif "backend" in line:
                     facts.backend = backend_fact(line)
                 elif "note" in line:
                     facts.notes.append(
-                        (_text(line["severity"]), _text(line["note"]), _int(line["how_many"]))
+                        (_text(line["severity"]), _text(line["note"]), integer(line["how_many"]))
                     )
                 elif "domain" in line:
-                    facts.domains[_text(line["domain"])] = _int(line["number"])
+                    facts.domains[_text(line["domain"])] = integer(line["number"])
                 elif "cost" in line:
                     time, one_in = line["time"], line["one_in"]
                     name, cost = (
                         _text(line["cost"]),
                         [
-                            None if time is None else _int(time),
-                            _int(line["calls"]),
-                            None if one_in is None else _int(one_in),
+                            None if time is None else integer(time),
+                            integer(line["calls"]),
+                            None if one_in is None else integer(one_in),
                         ],
                     )
                     facts.costs[name] = cost
                     facts.before.setdefault(name, cost)
                 elif "in_steps" in line:
-                    facts.in_steps, facts.steps_ns = _int(line["in_steps"]), _int(line["steps_ns"])
+                    facts.in_steps, facts.steps_ns = (
+                        integer(line["in_steps"]),
+                        integer(line["steps_ns"]),
+                    )
                     facts.before.setdefault("", [facts.in_steps, facts.steps_ns, None])
-                    facts.until = _int(line.get("until", 0))
+                    facts.until = integer(line.get("until", 0))
                 elif "ring" in line:
                     facts.ring = ring.said(line["ring"])
                 elif "samples" in line:
@@ -347,30 +350,30 @@ class _Facts:
                 elif "stacks" in line:
                     facts.sampling = described_sampling(line)
                 elif "light_name" in line:
-                    facts.light_names[_int(line["light_name"])] = _text(line["name"])[:256]
+                    facts.light_names[integer(line["light_name"])] = _text(line["name"])[:256]
                 elif "began" in line and "onnxruntime" not in line:
                     began = line["began"]
-                    facts.process_began = None if began is None else _int(began)
+                    facts.process_began = None if began is None else integer(began)
                 elif "session" in line:
-                    start, end = map(_int, line["took"])
+                    start, end = map(integer, line["took"])
                     facts.made.append((_text(line["session"])[:256], start, end))
                 elif "imports" in line:
                     for name, start, end in line["imports"]:
-                        facts.imports.append((_text(name)[:256], _int(start), _int(end)))
+                        facts.imports.append((_text(name)[:256], integer(start), integer(end)))
                 elif "start" in line:
-                    facts.start = _int(line["start"])
+                    facts.start = integer(line["start"])
                 elif "stop" in line:
-                    facts.stop = _int(line["stop"])
+                    facts.stop = integer(line["stop"])
                 elif "setup" in line:
-                    begin, end = map(_int, line["setup"])
+                    begin, end = map(integer, line["setup"])
                     facts.set_up += max(0, end - begin)
                 elif "onnxruntime" in line:
                     began = line.get("began")
-                    facts.sessions[_int(line["onnxruntime"])] = {
+                    facts.sessions[integer(line["onnxruntime"])] = {
                         "model": _text(line["model"])[:256],
-                        "began": None if began is None else _int(began),
+                        "began": None if began is None else integer(began),
                         "full": line.get("full") is True,
-                        "within": _int(line.get("within", 0)),
+                        "within": integer(line.get("within", 0)),
                     }
                 elif "source_file" in line:
                     if len(facts.source_files) < MOST_FILES:
@@ -384,15 +387,7 @@ class _Facts:
 
     @property
     def os_tids(self) -> dict[int, int]:
-        return {_int(thread["thread"]): _int(thread["os_tid"]) for thread in self.threads}
-
-
-def _int(value: Any) -> int:
-    """Return a fact as an integer. Raises ValueError beyond 62 bits, so that sums fit in 64."""
-    number = int(value)
-    if not -(1 << 62) < number < 1 << 62:
-        raise ValueError(f"{value!r:.40} is out of range")
-    return number
+        return {integer(thread["thread"]): integer(thread["os_tid"]) for thread in self.threads}
 
 
 def _text(value: Any) -> str:
@@ -407,9 +402,9 @@ def _device(value: Any) -> int:
 
 
 def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
-    start, end = map(_int, line["window"])
+    start, end = map(integer, line["window"])
     first, last = (
-        None if step_number is None else _int(step_number) for step_number in line["steps"]
+        None if step_number is None else integer(step_number) for step_number in line["steps"]
     )
     ended = line["ended"]
     return {
@@ -427,7 +422,7 @@ def _sample(line: Mapping[str, Any], into: Sampled) -> int:
     Returns how many were left out because the numbers of values and times differ."""
     torn = 0
     device = None if line.get("device") is None else _device(line["device"])
-    times = [_int(time) for time in line["samples"]]
+    times = [integer(time) for time in line["samples"]]
     columns = line["values"]
     if not isinstance(columns, dict):
         raise TypeError("values are no object")
@@ -449,7 +444,7 @@ def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {name: line.get(name) for name in ("total", "reserved", "changes")}
     return {
         "memory": _device(line["memory"]),
-        **{name: None if size is None else _int(size) for name, size in sizes.items()},
+        **{name: None if size is None else integer(size) for name, size in sizes.items()},
     }
 
 

@@ -24,6 +24,7 @@ from opscope.core.tables.trace import Trace, conform, next_range_id, table_schem
 from opscope.readers.errors import BadInput
 from opscope.readers.recording.cupti_files import json_lines
 from opscope.readers.recording.kineto_threads import unseen
+from opscope.readers.recording.parts import integer
 from opscope.readers.rows import frame_of
 
 #: The domain of the marks that name the kernels, as in a Kineto trace with counters.
@@ -36,8 +37,6 @@ _DEVICE: Final = {
 }  # fmt: skip
 #: The most counters, contexts and names of a file that are read, and the longest text.
 _MOST_COUNTERS, _MOST_CONTEXTS, _MOST_NAMES, _LONGEST = 4096, 4096, 1 << 20, 1 << 15
-#: The upper bound of times and numbers, so that sums fit in 64 bits; of device numbers, in 16 bits.
-_LARGEST: Final = 1 << 62
 _DEVICES: Final = 1 << 15
 
 
@@ -75,7 +74,7 @@ def _begin(path: Path, first: Any) -> Measured:
     counters = [str(name)[:_LONGEST] for name in first["counters"]]
     if len(counters) > _MOST_COUNTERS or len(set(counters)) < len(counters):
         raise ValueError("names of counters")
-    return Measured(path, _int(first["version"]), counters)
+    return Measured(path, integer(first["version"]), counters)
 
 
 def _add(measured: Measured, line: Any) -> None:
@@ -83,25 +82,29 @@ def _add(measured: Measured, line: Any) -> None:
     if not isinstance(line, dict):
         raise TypeError(f"{line!r:.40} is not an object")
     if "measured" in line:
-        about = {name: _int(line["measured"][name]) for name in _ABOUT}
+        about = {name: integer(line["measured"][name]) for name in _ABOUT}
         _device(about["device"])
         if len(measured.contexts) >= _MOST_CONTEXTS:
             raise ValueError("too many contexts")
         measured.contexts[about["context"]] = {**about, "rows": []}
     if "values" in line:
-        rows = measured.contexts[_int(line["values"]["context"])]["rows"]
+        rows = measured.contexts[integer(line["values"]["context"])]["rows"]
         rows.extend(_row(row, len(measured.counters)) for row in line["values"]["rows"])
     if "launches" in line:
         for row in line["launches"]:
             if len(row) != len(_LAUNCH):
                 raise ValueError(f"{row!r:.60} is no launch")
-            measured.launches.append([_int(value) for value in row])
+            measured.launches.append([integer(value) for value in row])
     if "names" in line and len(measured.names) < _MOST_NAMES:
-        measured.names |= {_int(key): str(text)[:_LONGEST] for key, text in line["names"].items()}
+        measured.names |= {
+            integer(key): str(text)[:_LONGEST] for key, text in line["names"].items()
+        }
     if "samples" in line:
         device = _device(line["samples"]["device"])
         for time, *values in line["samples"]["rows"]:
-            measured.samples.append((device, [_int(time), *_row(values, len(measured.counters))]))
+            measured.samples.append(
+                (device, [integer(time), *_row(values, len(measured.counters))])
+            )
     if "devices" in line:
         for row in line["devices"][:_MOST_CONTEXTS]:
             facts = {name: kind(row[name]) for name, kind in _DEVICE.items() if row.get(name)}
@@ -114,13 +117,6 @@ def _row(row: Any, count: int) -> list[float | None]:
     if len(row) != count:
         raise ValueError(f"{row!r:.60} does not have {count} values")
     return [None if value is None else float(value) for value in row]
-
-
-def _int(value: Any) -> int:
-    number = int(value)
-    if not -_LARGEST < number < _LARGEST:
-        raise ValueError(f"{value!r:.40} is out of range")
-    return number
 
 
 def _device(value: Any) -> int:

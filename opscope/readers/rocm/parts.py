@@ -86,10 +86,7 @@ class Parts:
 
     def summed(self, counted: pl.DataFrame, dispatch: str, *keys: str) -> pl.DataFrame:
         """Return each counter of a dispatch once, with the sum of its instances; ``keys``: its other columns.
-
-        Rows that repeat all others in their order are counted once. If all rows of a dispatch are there
-        again, they may be instances: they are added up, and noted.
-        """
+        If all rows of a dispatch are there again, they may be instances: they are added up, and noted."""
         alone = counted[dispatch].n_unique() == 1
         if not alone and is_appended(counted.hash_rows()):
             counted = counted[: len(counted) // 2]

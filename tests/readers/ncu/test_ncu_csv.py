@@ -259,6 +259,16 @@ def test_a_time_that_no_kernel_takes_is_none(tmp_path, time):
     assert any("kernels without a duration" in note for note in profile.notes()["what"])
 
 
+def test_a_quote_that_is_not_closed_makes_no_thousands_of_columns(tmp_path):
+    """It joins the next line to the header; to look at each column took a minute for a megabyte."""
+    text = made.wide(
+        [(made.about(0, "add"), {TIME: "2.5", READ: ", " * 20_000})], {TIME: "us", READ: ""}
+    )
+    text = text.replace('"Kernel Name"', '"Kernel Name', 1)
+    with pytest.raises(BadInput, match="columns"):
+        load(tmp_path, text)
+
+
 def warned(profile) -> list:
     notes = profile.trace["notes"].filter(pl.col("severity") == "warning")
     return notes.select("what", "how_many").rows()

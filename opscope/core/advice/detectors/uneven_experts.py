@@ -12,8 +12,9 @@ from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
 from opscope.core.advice.served import LEAST as LEAST_STEPS
 from opscope.core.analysis.ops.totals import summed_columns
-from opscope.core.analysis.ranks.splits import record, split
+from opscope.core.analysis.ranks.splits import split
 from opscope.core.analysis.serving.step_sums import step_sums
+from opscope.core.literals import json_object
 from opscope.core.tables.columns import any_matches, matching
 
 #: The busiest expert or rank must get at least this many times the mean.
@@ -107,7 +108,7 @@ def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
 def _ratio(text: str) -> float | None:
     """Return the largest split of a collective over the mean, of sent or of received tokens. Tokens go out by
     the splits of what is sent, and come back by the same splits, which are then those of what is received."""
-    params = record(text)
+    params = json_object(text)
     ratios = []
     for name in ("in_split", "out_split"):
         sizes = split(params.get(name))

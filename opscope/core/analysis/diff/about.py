@@ -3,13 +3,13 @@ dtypes."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
+from opscope.core.literals import json_object
 from opscope.core.question.units import counted
 from opscope.core.tables.trace import Trace
 
@@ -101,20 +101,12 @@ def _frameworks(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "framework", ", ".join(frameworks)
     versions: dict[str, set[str]] = {}
     for text in processes["versions"].drop_nulls().unique().to_list():
-        for name, version in _object(text).items():
+        for name, version in json_object(text).items():
             versions.setdefault(str(name), set()).add(str(version))
     for name, versions_of_name in sorted(versions.items()):
         names = {"cpu": "processor", "cpu_roofs": "measured limits of the processor"}
         called = names.get(name, f"version of {name}")
         yield called, ", ".join(sorted(versions_of_name))
-
-
-def _object(text: str) -> dict[Any, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _devices(trace: Trace) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ from opscope.core.question import lacking
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
-from opscope.core.rangetext import RangeTextError, parse
+from opscope.core.rangetext import call_of
 from opscope.core.schema import (
     INPUT_DOMAIN,
     PIPELINE_CAPACITY,
@@ -202,7 +202,7 @@ def _loader_of(
     torch = _TORCH.search(text)
     if torch is not None and reading.role in ("op", "user", "phase"):
         single = torch[1].startswith("_SingleProcess")
-        source = _source(call or _parse(text))
+        source = _source(call or call_of(text))
         workers = 0 if single else None
         return f"DataLoader ({torch[1]})", source, workers, None, None, True, False, True
     if reading.role == "op" and call is not None and call.name.startswith(TENSORFLOW_LOADER):
@@ -217,13 +217,6 @@ def _loader_of(
     if reading.role == "user" and reading.direction == "input":
         return text.partition("(")[0][:256], None, None, None, None, True, False, True
     return None
-
-
-def _parse(text: str) -> OpCall | None:
-    try:
-        return parse(text)
-    except RangeTextError:
-        return None
 
 
 def _size(call: OpCall, name: str) -> int | None:

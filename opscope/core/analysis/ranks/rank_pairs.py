@@ -10,10 +10,11 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.exchanges import exchanges
 from opscope.core.analysis.ranks.rank_names import rank_names
-from opscope.core.analysis.ranks.splits import MOST_RANKS, record, split
+from opscope.core.analysis.ranks.splits import MOST_RANKS, split
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.collectives import KINETO_DTYPES
 from opscope.core.group_specs import rank_at
+from opscope.core.literals import json_object
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
@@ -163,7 +164,7 @@ def _splits(attribution: Attribution, rows: pl.DataFrame, rank_of: dict[int, int
     alike = rows.drop_nulls("attrs").group_by("process", "attrs", "members", "size").len()
     moves: list[tuple[Any, ...]] = []
     for process, attrs, members, size, count in alike.cast({"members": pl.String}).rows():
-        params = record(attrs)
+        params = json_object(attrs)
         for name, by in (("in", SENT), ("out", RECEIVED)):
             for index, moved_ in enumerate(_divide(params, name, size)):
                 other = None if members is None else rank_at(members, index)

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
 #: The most ranks in a split, and the most rows; larger values are invalid.
 MOST_RANKS: Final = 1 << 16
 _MOST_ROWS: Final = 1 << 44
-
-
-def record(text: str) -> dict[str, Any]:
-    """Return the record that ``text`` (JSON) holds; an empty one if it holds none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def split(value: object) -> list[int] | None:

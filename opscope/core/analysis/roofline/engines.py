@@ -16,7 +16,7 @@ from opscope.core.question import lacking
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
-from opscope.core.rangetext import RangeTextError, format_tensor, parse
+from opscope.core.rangetext import call_of, format_tensor
 from opscope.core.schema import OpCall, TensorSpec
 from opscope.core.tables.columns import distinct_values
 from opscope.core.tables.trace import Trace
@@ -80,7 +80,7 @@ def engine_layers(
     layers = pl.concat([layers, bare])
     if layers.is_empty():
         return pl.DataFrame(schema=LAYERS)
-    calls = [None if text is None else _call(text) for text in layers["text"]]
+    calls = [None if text is None else call_of(text) for text in layers["text"]]
     rows = layers.select("process", pl.col("graph").alias("engine"), pl.col("key").alias("layer"))
     rows = pl.concat(
         [
@@ -144,13 +144,6 @@ def _specs(specs: pl.DataFrame, framework: str) -> pl.DataFrame:
     return specs.filter(pl.col("family") == framework).select("process", "graph", "key", "text")
 
 
-def _call(text: str) -> OpCall | None:
-    try:
-        return parse(text)
-    except RangeTextError:
-        return None
-
-
 def _describe(call: OpCall | None) -> dict[str, Any]:
     if call is None or not call.name.startswith(PREFIX):
         return {}
@@ -194,7 +187,7 @@ def _figures(
     specs: pl.DataFrame, framework: str
 ) -> Iterator[tuple[int | None, str, str, dict[str, Any]]]:
     for process, graph, key, text in _specs(specs, framework).iter_rows():
-        call = _call(text)
+        call = call_of(text)
         if call is not None:
             yield process, graph, key, dict(call.params)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +19,7 @@ from opscope.core.analysis.steps.steps import slow_ones
 from opscope.core.analysis.steps.warm_up import LEAST_ABOVE, warm_up
 from opscope.core.attribution.known import Launched
 from opscope.core.attribution.numbered_ranges import NAMED
+from opscope.core.literals import json_object
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
@@ -130,7 +130,7 @@ def _tell(ops: Ops) -> pl.DataFrame:
     rows = rows.unique(["process", "start", "step"])
     inferred = (pl.col("domain").cast(pl.String) == "inferred").fill_null(False)
     texts = rows.filter(inferred)["attrs"].drop_nulls().unique().to_list()
-    read = [_attrs(text) for text in texts]
+    read = [json_object(text) for text in texts]
     return rows.select(
         "process",
         "start",
@@ -154,15 +154,6 @@ def _tell(ops: Ops) -> pl.DataFrame:
 
 def _map(column: str, old: list[str], new: list[Any], dtype: Any) -> pl.Expr:
     return pl.col(column).replace_strict(old, new, default=None, return_dtype=dtype)
-
-
-def _attrs(text: str) -> dict[str, Any]:
-    """Return the attributes of a range; {} if opscope did not write them."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _count(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
