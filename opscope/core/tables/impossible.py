@@ -135,8 +135,6 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
 def _without_device(trace: Trace) -> str | None:
     """Return how much work has no device in processes that have one for the rest; None if little."""
     parts = [trace[name].select("process", pl.col("device").is_null()) for name in DEVICE]
-    if not any(part["device"].any() for part in parts):
-        return None
     work = pl.concat(parts).group_by("process").agg(pl.col("device").sum(), pl.len())
     mixed = work.filter(pl.col("device") < pl.col("len"))["device"].sum()
     total = sum(map(len, parts))
