@@ -38,7 +38,7 @@ MODELS = [
 ]
 
 
-def layers_of(path, made, *, eager: bool, backend: str) -> set[str]:
+def layers_of(path, made, *, eager: bool, backend: str, epochs: int = 1) -> set[str]:
     """Return the layers of the ops of a training; the model is made during the recording."""
     import keras
 
@@ -46,7 +46,7 @@ def layers_of(path, made, *, eager: bool, backend: str) -> set[str]:
     with opscope.capture(path, backend=backend):
         model = made()
         model.compile("sgd", "mse", run_eagerly=eager)
-        model.fit(IMAGES, TARGETS, batch_size=4, verbose=0)
+        model.fit(IMAGES, TARGETS, batch_size=4, epochs=epochs, verbose=0)
     opscope.shutdown()
     ops = opscope.load(path).ops()
     return set(ops.filter(ops["step"].is_not_null())["layer"].drop_nulls())

@@ -22,4 +22,4 @@ def read(path: Path) -> Trace:
     """Return the trace in ``path``. Raises BadInput."""
     from . import reader  # lazy: it loads Polars
 
-    return reader.read(path)
+    return reader.read(path, HEAD)

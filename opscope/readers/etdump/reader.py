@@ -6,6 +6,7 @@ blocks of events. An event is written when it ends, so those inside it stand bef
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -21,8 +22,6 @@ from opscope.core.tables.trace import Trace
 from opscope.readers.errors import TRUNCATED, BadInput, cut_off
 from opscope.readers.kineto.json_events import whole_file
 from opscope.readers.sound import sound_trace
-
-from . import HEAD
 
 #: The most bytes of a file, two million events: a file made to be large takes 16 times as much memory.
 _MOST: Final = 128 << 20
@@ -106,10 +105,10 @@ class _Flat:
         return found, number
 
 
-def read(path: Path) -> Trace:
-    """Return the trace in ``path``. Raises BadInput."""
+def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
+    """Return the trace in ``path``; ``begins`` matches its size and its layout. Raises BadInput."""
     data = whole_file(path, _MOST, f"an ETDump of more than {_MOST >> 20} MB")
-    head = HEAD.match(data)
+    head = begins.match(data)
     if head is None or head[2] != b"00":
         raise BadInput(path, "an ETDump of another layout: executorch.devtools.Inspector prints it")
     told = int.from_bytes(head[1] or b"", "little")
