@@ -37,6 +37,7 @@ _DEVICE: Final = {
 }  # fmt: skip
 #: The most counters, contexts and names of a file that are read, and the longest text.
 _MOST_COUNTERS, _MOST_CONTEXTS, _MOST_NAMES, _LONGEST = 4096, 4096, 1 << 20, 1 << 15
+#: The upper bound of device numbers, in 16 bits.
 _DEVICES: Final = 1 << 15
 
 
