@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final
+from types import MethodType
+from typing import Any, Final, cast
 
 import wrapt
 
@@ -65,15 +66,24 @@ class Calls:
         self._switch.failed = None
 
 
+class _Shell(wrapt.CallableObjectProxy):  # type: ignore[type-arg] # cannot be subscripted before 2
+    """A jitted function whose call is replaced. The slot is found without a Python frame."""
+
+    __slots__ = ("__call__",)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(cast("Callable[..., Any]", self), instance)
+
+
 def _shell(
     emitter: Emitter, switch: _Switch, function: Any, name: str, running: Callable[[], bool]
 ) -> Any:
     prepared: Prepared | None = None
 
-    def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal prepared
         if not emitter.active or not switch.on:
-            return wrapped(*args, **kwargs)
+            return function(*args, **kwargs)
         try:
             runs_now = running()
             if prepared is None and runs_now:
@@ -83,14 +93,16 @@ def _shell(
             if switch.failed is not None:
                 switch.failed("the tracing state of JAX could not be read")
         if prepared is None or not runs_now:  # while another function is traced, nothing runs
-            return wrapped(*args, **kwargs)
+            return function(*args, **kwargs)
         emitter.push(prepared)
         try:
-            return wrapped(*args, **kwargs)
+            return function(*args, **kwargs)
         finally:
             emitter.pop()
 
-    return wrapt.FunctionWrapper(function, call)
+    shell = _Shell(function)
+    vars(_Shell)["__call__"].__set__(shell, call)  # an attribute that is set is the function's own
+    return shell
 
 
 def module_name(fun: Any) -> str:

@@ -18,13 +18,13 @@ def runs() -> Callable[[], bool]:
     Raises AttributeError or ImportError if this version of JAX keeps its state elsewhere.
     """
     core = import_module("jax._src.core")
-    context, clean = core.trace_ctx, core.trace_state_clean
+    context, executing = core.trace_ctx, core.eval_trace
     _ = context.trace  # raise here rather than in each call
 
     def running() -> bool:
-        if clean():
-            return True
         trace: Any = context.trace
+        if trace is executing:
+            return True
         for _ in range(_DEPTH):
             if type(trace).__name__ == _RECORDING:
                 return False
