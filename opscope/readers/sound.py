@@ -14,7 +14,13 @@ import polars as pl
 from opscope.core.schema import TABLES
 from opscope.core.sizes import NONE_GIVEN, as_floats, is_size
 from opscope.core.tables.columns import distinct_values, least, most, pieces
-from opscope.core.tables.impossible import DEVICE, NO_TIME, without_timeless
+from opscope.core.tables.impossible import (
+    DEVICE,
+    NO_TIME,
+    NOWHERE,
+    without_device,
+    without_timeless,
+)
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.core.waits import is_wait
 
@@ -103,6 +109,8 @@ def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> T
         nameless += int(names.eq("").sum())
     if nameless:
         notes.append(("warning", NAMELESS, nameless))
+    if nowhere := without_device(trace):
+        notes.append(("warning", NOWHERE, nowhere))
     adrift = sum(trace[name]["stream"].null_count() for name in DEVICE)
     if adrift and not origin.get("times"):  # totals have no order
         notes.append(("info", STREAMLESS, adrift))

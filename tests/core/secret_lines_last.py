@@ -1819,7 +1819,7 @@ api_key: os.environ/AZURE_KEY
 - Authorization: Set from service account token file
 raise E("Invalid key. api_key=None.")
 url: redis://default:REDACTED@a.b.org:6379
-tool --username NAME --password SECRET --tenant TENANT
+tool --username NAME --password USER_PASSWORD --tenant TENANT
 passphrase: VALUE_SPECIFIED_IN_NO_LOG_PARAMETER
 masked: the secret values for display as key-value pairs
 'existing_passphrase': passphrase,

@@ -76,6 +76,8 @@ _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
 _NULL: Final = -(1 << 40)
 #: The reader's note on a trace that has ranges of the program but no op, call or kernel.
 ONLY_RANGES: Final = "the file has ranges alone, and no ops"
+#: The reader's note on work without a device.
+NOWHERE: Final = "the device of some kernels, copies and sets is not known"
 NO_TIME: Final = "left out: their times were not recorded"
 IMPOSSIBLE: Final = f"{NOT_KNOWN}|when they ran is not known|{NO_TIME}|clocks differ, so idle"
 #: If this share of a device's records, or of ops, has no time, results that rest on idle time are unknown; so
@@ -100,17 +102,16 @@ def without_timeless(trace: Trace, recorded: Set[str]) -> Trace:
     """Return the trace without those of the ``recorded`` tables that lost all rows: an empty table would say
     that the device did nothing."""
     lost = {name for name in recorded if not len(trace[name])}
-    if not lost:
-        return trace
-    return replace(trace, present=trace.present - lost, origin={**trace.origin, "gpu": True})
+    origin = {**trace.origin, "gpu": True} if lost else trace.origin
+    return replace(trace, present=trace.present - lost, origin=origin)
 
 
 def lack_of_times(trace: Trace, *names: str) -> str | None:
     """Return what is unknown about the times in these tables (kernels, memops; ranges), or about where they
     ran; None if only few rows are affected."""
-    if all(name in names for name in DEVICE) and (nowhere := _without_device(trace)):
-        return nowhere
     said = trace["notes"]["what"].cast(pl.String)
+    if "memops" in names and said.eq(NOWHERE).any():
+        return NOWHERE
     if not said.str.contains(IMPOSSIBLE).any():
         return None
     of = f"({'|'.join(names)})"
@@ -132,15 +133,12 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
     return f"how long kernels took that ran into others is not known (up to {units.time(most)})"
 
 
-def _without_device(trace: Trace) -> str | None:
-    """Return how much work has no device in processes that have one for the rest; None if little."""
+def without_device(trace: Trace) -> int:
+    """Return how much work has no device, in processes that have one for the rest; 0 if little."""
     parts = [trace[name].select("process", pl.col("device").is_null()) for name in DEVICE]
     work = pl.concat(parts).group_by("process").agg(pl.col("device").sum(), pl.len())
-    mixed = work.filter(pl.col("device") < pl.col("len"))["device"].sum()
-    total = sum(map(len, parts))
-    if mixed < max(_MATTERS * total, 1):
-        return None
-    return f"the device of {units.count(mixed)} of {units.count(total)} kernels, copies and sets is not known"
+    lost = int(work.filter(pl.col("device") < pl.col("len"))["device"].sum())
+    return lost if lost >= _MATTERS * sum(map(len, parts)) else 0
 
 
 def durations_unknown(trace: Trace) -> str | None:

@@ -91,12 +91,8 @@ _ABOUT: Final = {
 #: Names of a kernel's duration in the sections of the details page.
 _LABELS: Final = {"Duration": "gpu__time_duration.sum"}
 _NAME: Final = "device__attribute_display_name"
-_NUMBERED: Final = (
-    "kernels with the number of another kernel of ncu's table, and other values: counted each"
-)
-_OTHER: Final = (
-    "kernels with two values of a metric in ncu's table, of which the first is taken: counted once"
-)
+_NUMBERED: Final = "kernels of ncu with another's number and other values: counted each"
+_OTHER: Final = "kernels of ncu with two values of a metric, the first taken: counted once"
 
 
 def read_csv(path: Path) -> Measured:

@@ -285,14 +285,14 @@ def test_a_kernel_that_is_there_again_is_counted_once_and_one_of_its_number_is_t
     assert profile.counters()[READ].to_list() == [64, 96]
     assert warned(profile) == [
         (
-            "kernels with the number of another kernel of ncu's table, and other values: counted each",
+            "kernels of ncu with another's number and other values: counted each",
             1,
         )
     ]
 
 
 def test_a_metric_that_has_two_values_is_told(tmp_path):
-    what_is_told = "kernels with two values of a metric in ncu's table, of which the first is taken: counted once"
+    what_is_told = "kernels of ncu with two values of a metric, the first taken: counted once"
     profile = load(tmp_path, made.long([two()[0], *two(read="999")]))
     assert values(profile)["add(float*)", READ] == 1024
     [told] = [(what, count) for what, count in warned(profile) if "two values" in what]

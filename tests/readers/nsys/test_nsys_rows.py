@@ -487,7 +487,8 @@ def test_what_few_kernels_have_is_read_as_what_all_have(nsys_file, ids, many):
 def test_each_device_that_ran_something_counts_once(nsys_file, ids, devices):
     rows = [kernel(n, n + 5, n, ids, deviceId=device) for n, device in enumerate(devices)]
     summary = Profile(nsys.read(nsys_file(CUPTI_ACTIVITY_KIND_KERNEL=rows))).summary()
-    assert summary["devices"].item() == len({device for device in devices if device is not None})
+    seen = {device for device in devices if device is not None}
+    assert summary["devices"].item() == (len(seen) or None)  # what ran somewhere is not nowhere
 
 
 def test_graph_and_node_zero_are_none(nsys_file, ids):
