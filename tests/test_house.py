@@ -19,10 +19,11 @@ COUNTER = ROOT / "scripts" / "count_house.py"
 #: compiler's log, torch_npu's databases and memory timelines: 1,500. A detector: a file, 90 lines. Engines of a server
 #: beside each other, its job's steps and FP4: 60. Ends of marked steps, sizes of long lists, threads of a server that
 #: take turns, costs of vmap, of packed attention and of quantised experts, trials without a rhythm: 530. First answers on
-#: large files, and steps as blocks: three files, 330. Two files and 100 lines are left for what a recipe adds.
+#: large files, and steps as blocks: three files, 330. ETDump: two files, 160; columns that are null in whole, and doubled
+#: trees and logs: 60. Two files and 100 lines are left for what a recipe adds.
 MOST = {
-    "files": 1_163,
-    "lines of code": 149_850,
+    "files": 1_165,
+    "lines of code": 150_140,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,
