@@ -63,7 +63,7 @@ PARTS_KEPT: Final = 8
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN: Final = 1_000_000
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 27
+ANALYSIS: Final = 28
 #: Key of a saved profile's meta that marks it as merged, with the facts about the job.
 MERGED: Final = "merged"
 #: The note on a profile that another version saved, if its results cannot be kept.
