@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from opscope.core.capture import after_import, host_stacks, session
+from opscope.core.capture import after_import, emit, host_stacks, session
 
 from . import known
 from .base import Adapter, AdapterError, Options
@@ -188,6 +188,10 @@ def _install_or_wait(name: str, target: str, options: Options, imported: str) ->
         _wait(name, kind.module, target, options)
         return
     kind.check_version()
+    from .shared import ranges  # ctypes is only loaded when it is needed
+
+    ranges.build()
+    emit.native = ranges.writing
     adapter = kind()
     adapter.install(session.emitter(name), options)
     _installed[name] = adapter

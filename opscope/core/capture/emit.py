@@ -107,6 +107,8 @@ _new: Final = Prepared.__new__
 
 #: An emitter's ``push``, ``pop`` and ``mark`` for a set of sinks.
 Writing = tuple[_Push, _Pop, Callable[["Prepared"], None]]
+#: Makes them natively where only a recorder listens; None: ``record_only`` does.
+native: Callable[[Recorder, int], Writing] | None = None
 
 
 def _no_push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
@@ -158,7 +160,7 @@ class Emitter:
         live = open_domain(self.domain)
         self._nvtx = None if live is None else NvtxSink(self.domain, live)
         self._recorder: Recorder | None = None
-        self._writes: Callable[[Recorder, int], Writing] = _record_only
+        self._writes: Callable[[Recorder, int], Writing] | None = None
         self._interned: dict[tuple[str | None, str], Prepared] = {}
         self._forked = False
         self.active = False
@@ -332,10 +334,10 @@ class Emitter:
     def write_by(self, writes: Callable[[Recorder, int], Writing] | None) -> None:
         """Let ``writes(recorder, code of a plain pop)`` make push, pop and mark when only a recorder listens.
 
-        This is for native code with a buffer of its own. ``None``: use Python again.
+        This is for native code with a buffer of its own. ``None``: write to the recorder's logs again.
         """
         with _lock:
-            self._writes = writes or _record_only
+            self._writes = writes
             self._choose()
 
     def _choose(self) -> None:
@@ -346,7 +348,8 @@ class Emitter:
             return
         if nvtx is None:
             assert recorder is not None
-            self.push, self.pop, self.mark = self._writes(recorder, pop_code(self._number))
+            writes = self._writes or native or record_only
+            self.push, self.pop, self.mark = writes(recorder, pop_code(self._number))
             self.active = True
             return
         hearing = _renewing(nvtx) if self._forked else _nvtx_only(nvtx)
@@ -405,7 +408,8 @@ def _nvtx_only(sink: NvtxSink) -> Writing:
     return push, pop, mark
 
 
-def _record_only(recorder: Recorder, popped: int) -> Writing:
+def record_only(recorder: Recorder, popped: int) -> Writing:
+    """Return push, pop and mark that append to the recorder's log of the calling thread."""
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
 
@@ -467,7 +471,7 @@ def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
     nvtx_push, nvtx_pop, nvtx_mark = hearing
-    _, _, record_mark = _record_only(recorder, popped)
+    _, _, record_mark = record_only(recorder, popped)
 
     # The recorder's push and pop are repeated here: a call would cost as much as a record. The recorder's
     # clock is read closest to the op, and a flush comes after both sinks have the end of the range, so that

@@ -5,6 +5,7 @@ It writes one part of a recording, in the format of ``core.recording_format``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -66,8 +67,13 @@ TURN_NS: Final = 1_000_000_000
 #: Early in a run, the cost of a change of step is computed again after this part (1/4) of the time of all
 #: steps before.
 TURN_PART: Final = 4
+#: Computing opscope's cost takes 5 µs a step. After ``EXACT_STEPS`` steps it is computed in one step per this
+#: many ns of steps, and the others are taken to have cost the same share of their time, beside the writing.
+EXACT_NS: Final = 20_000_000
+EXACT_STEPS: Final = 16
 #: Largest size of a part's events and memory records, in bytes.
 MAX_BYTES: Final = 8 << 30
+_numbers: Final = itertools.count()
 
 
 def pop_code(domain: int) -> int:
@@ -203,6 +209,10 @@ class Recorder:
         ticking = (self._sampler, self._stacks)
         self._ticks = [sampler.tick for sampler in ticking if sampler is not None]
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, self._tick)
+        #: This recorder's number in the process.
+        self.number = next(_numbers)
+        #: Measures the cost of a record (ns) of ``other ranges``.
+        self.record_ns: Callable[[], float] = lambda: record_ns(RECORD.pack)
         #: Parts of opscope that measure their own cost, besides the recorder itself.
         self.spending: list[Spending] = []
         self._lock = threading.RLock()
@@ -226,11 +236,15 @@ class Recorder:
         self.written = 0
         self._records = 0  # records of Python's threads
         self._imports = 0
-        # The open step: its thread, its begin, and opscope's cost up to then. Then the sums over all ended
-        # steps: their time, and opscope's cost in them (ns).
-        self._step: tuple[int, int, int] | None = None
+        # The open step: its thread, its begin, the time of writing up to then, and the cost of the other parts
+        # up to then (None: not computed). Then the sums over all ended steps: their time, and opscope's cost
+        # in them (ns); and the same of the steps in which the other parts' cost was computed, without writing.
+        self._step: tuple[int, int, int, int | None] | None = None
         self._steps_ns = 0
         self._steps_own = 0
+        self._exact_steps = self._exact_ns = self._exact_own = 0
+        # ``_steps_ns`` from which on the cost is due to be computed again
+        self._exact_due = 0
 
     def child(self) -> Recorder:
         """Return a recorder for a forked child of this process, which records beside its parent."""
@@ -336,15 +350,33 @@ class Recorder:
         if self._step_memory is not None:
             self._step_memory.step()
         if self._step is None:
-            self._step = (threading.get_ident(), perf_counter_ns(), self._spent())
+            is_due = self._exact_steps < EXACT_STEPS or self._steps_ns >= self._exact_due
+            now, flushed = perf_counter_ns(), self._flush_ns
+            self._step = (threading.get_ident(), now, flushed, self._others() if is_due else None)
 
     def step_ends(self) -> None:
         """End this thread's step: add its time, and opscope's cost in it."""
         if self._step is not None and self._step[0] == threading.get_ident():
-            _, begin, own = self._step
-            self._step = None
-            self._steps_ns += perf_counter_ns() - begin
-            self._steps_own += max(0, self._spent() - own)
+            begun, self._step = self._step, None
+            self._add_step(begun, perf_counter_ns())
+
+    def _add_step(self, begun: tuple[int, int, int, int | None], now: int) -> int | None:
+        """Add the time of a step that began so and ends now, and opscope's cost in it. Return the cost of the
+        parts other than writing up to now, if it was computed."""
+        _, begin, flushed, before = begun
+        others, took = None, now - begin
+        self._steps_ns += took
+        if before is None:
+            own = self._exact_own * took // max(1, self._exact_ns)
+        else:
+            others = self._others()
+            own = max(0, others - before)
+            self._exact_steps += 1
+            self._exact_ns += took
+            self._exact_own += own
+            self._exact_due = self._steps_ns + EXACT_NS
+        self._steps_own += own + self._flush_ns - flushed
+        return others
 
     def step_left(self) -> None:
         """Drop this thread's step, which did not really end: it does not count."""
@@ -365,10 +397,10 @@ class Recorder:
         elif now - begun[1] >= min(TURN_NS, self._steps_ns // TURN_PART):
             if self._step_memory is not None:
                 self._step_memory.step()
-            spent = self._spent()
-            self._steps_ns += now - begun[1]
-            self._steps_own += max(0, spent - begun[2])
-            self._step = (begun[0], now, spent)
+            others = self._add_step(begun, now)
+            if others is None:
+                others = self._others()
+            self._step = (begun[0], now, self._flush_ns, others)
 
     # ---------------------------------------------------------------- start and stop
 
@@ -466,8 +498,9 @@ class Recorder:
         # the processor time of all threads of the process, since it began
         self._fact(clock=read_clock(), processor=time.process_time_ns())
 
-    def _spent(self) -> int:
-        return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
+    def _others(self) -> int:
+        """Return the cost of all parts but writing, in ns."""
+        return sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
         """Add facts about opscope's cost since the start; a later fact about a part replaces an earlier one.
@@ -481,7 +514,7 @@ class Recorder:
             accounted += records
             self._fact(cost=part, time=time, calls=calls, one_in=one_in)
         left = max(0, self._records - accounted)
-        ranges = int(left * record_ns(RECORD.pack)) if left else 0
+        ranges = int(left * self.record_ns()) if left else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
         # the last call comes after ``stop``, later by the time of writing

@@ -122,6 +122,37 @@ def test_what_opscope_cost_is_not_asked_in_each_of_many_short_steps(monkeypatch)
     assert 10 <= len(asked) <= 60  # of ten seconds
 
 
+@pytest.mark.parametrize(("took", "most"), [(10**6, 66), (10**8, 1000)])
+def test_of_short_steps_with_gaps_a_part_is_asked_for_all_and_the_writing_is_exact(
+    took, most, monkeypatch
+):
+    recorder, time, asked = Recorder("unused"), 0, []
+    recorder.deadline = 1 << 62
+    own = 0
+    recorder.spending.append(lambda: asked.append(time) or Spent("a part", own, 1, 1, 0))
+    monkeypatch.setattr(recorder_sink, "perf_counter_ns", lambda: time)
+    for number in range(1000):
+        recorder.step_begins()
+        time += took
+        own += took // 10
+        recorder._flush_ns += 1000 if number % 7 == 0 else 0
+        recorder.step_ends()
+        time += 5 * took  # between steps the part costs nothing, and writing does
+        recorder._flush_ns += 300
+    assert recorder._steps_ns == 1000 * took
+    assert recorder._steps_own == 1000 * (took // 10) + 143 * 1000
+    assert 32 <= len(asked) <= 2 * most
+    left = len(asked)
+    recorder.step_begins()
+    for _ in range(3):
+        time += 2 * recorder_sink.TURN_NS
+        own += recorder_sink.TURN_NS
+        recorder.step_turns()
+    recorder.step_ends()
+    assert recorder._steps_ns == 1000 * took + 6 * recorder_sink.TURN_NS
+    assert left < len(asked) <= left + 6
+
+
 def test_the_latest_figure_of_a_part_counts(tmp_path):
     """A part that is cut off has what was told each second."""
     session.start(RecorderCapture(tmp_path))
