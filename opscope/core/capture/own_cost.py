@@ -81,8 +81,7 @@ LONGEST_SAMPLE: Final = 1_000_000
 
 
 def record_ns(pack: Callable[[int, int], bytes]) -> float:
-    """Measure and return the cost in ns of pushing one record from Python: by the steps of the recorder's push
-    in ``emit``."""
+    """Return the measured cost (ns) of pushing a record from Python, by the steps of the push in ``emit``."""
     now, local = perf_counter_ns, threading.local()
     local.log = bytearray().extend
 

@@ -236,15 +236,15 @@ class Recorder:
         self.written = 0
         self._records = 0  # records of Python's threads
         self._imports = 0
-        # The open step: its thread, its begin, the time of writing up to then, and the cost of the other parts
-        # up to then (None: not computed). Then the sums over all ended steps: their time, and opscope's cost
-        # in them (ns); and the same of the steps in which the other parts' cost was computed, without writing.
+        # The open step: its thread, its begin, the time of writing up to then, and the cost of the other
+        # parts up to then (None: not computed). Then the sums over all ended steps: their time, and opscope's
+        # cost in them (ns).
         self._step: tuple[int, int, int, int | None] | None = None
         self._steps_ns = 0
         self._steps_own = 0
-        self._exact_steps = self._exact_ns = self._exact_own = 0
-        # ``_steps_ns`` from which on the cost is due to be computed again
-        self._exact_due = 0
+        # The steps in which the other parts' cost was computed: their number, time and this cost. Then the
+        # ``_steps_ns`` from which on it is computed again.
+        self._exact_steps = self._exact_ns = self._exact_own = self._exact_due = 0
 
     def child(self) -> Recorder:
         """Return a recorder for a forked child of this process, which records beside its parent."""
