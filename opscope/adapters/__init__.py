@@ -41,6 +41,7 @@ _hooked: set[str] = set()
 _unwatch: Callable[[], None] | None = None
 _chosen = False
 _refused: set[str] = set()
+_tried_natives = False
 
 
 def chosen() -> bool:
@@ -152,7 +153,22 @@ def uninstall() -> None:
                 _log.exception("opscope: some hooks of %s could not be removed", name)
 
 
+def _write_natively() -> None:
+    """Let native code write ranges, once a framework's are recorded. If it cannot, Python goes on writing."""
+    global _tried_natives
+    if _tried_natives or not _installed or session.recorder() is None:
+        return
+    _tried_natives = True
+    try:
+        from .shared import ranges  # ctypes is only loaded when it is needed
+
+        emit.write_natively(ranges.load())
+    except Exception as error:  # noqa: BLE001 - a fault of ours must not be the program's
+        _log.debug("opscope: ranges are written from Python: %s", error)
+
+
 def _activity() -> None:
+    _write_natively()
     for adapter in tuple(_installed.values()):
         try:
             adapter.listen()
@@ -188,13 +204,10 @@ def _install_or_wait(name: str, target: str, options: Options, imported: str) ->
         _wait(name, kind.module, target, options)
         return
     kind.check_version()
-    from .shared import ranges  # ctypes is only loaded when it is needed
-
-    ranges.build()
-    emit.native = ranges.writing
     adapter = kind()
     adapter.install(session.emitter(name), options)
     _installed[name] = adapter
+    _write_natively()
 
 
 def _is_imported(module: str, imported: str) -> bool:

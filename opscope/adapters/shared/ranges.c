@@ -1,14 +1,17 @@
-/* Push, pop and mark of an emitter that only a recorder hears, as core/capture/emit.py's _record_only writes
- * them: builtins, which append to the log (a bytearray) of the calling thread, under the GIL.
+/* Push, pop and mark of an emitter that only a recorder hears, as record_only in core/capture/emit.py writes them.
  *
- * CPython's functions are the same in every version from 3.10 on; none of its headers are needed. */
+ * They are builtins, which append to the log (a bytearray) of the calling thread, under the GIL. They write what is
+ * usual. All else (a thread's first range, keywords, wrong arguments, no memory) they leave to the functions of
+ * record_only, called with the same arguments, so that what it gives or raises is the same. They keep no state
+ * between calls. CPython's functions are the same in every version from 3.10 on; none of its headers are needed. */
+#define _DEFAULT_SOURCE
+#include <endian.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/types.h>
 #include <time.h>
 
 typedef struct object PyObject;
-typedef struct thread_state PyThreadState;
 typedef PyObject* (*PyCFunction)(PyObject*, PyObject*);
 typedef struct {
   const char* name;
@@ -16,37 +19,33 @@ typedef struct {
   int flags;
   const char* doc;
 } PyMethodDef;
-#define FASTCALL 0x80
+enum { FASTCALL = 0x80, KEYWORDS = 0x2 };
 
 char* PyByteArray_AsString(PyObject*);
 int PyByteArray_Resize(PyObject*, ssize_t);
 ssize_t PyByteArray_Size(PyObject*);
+PyObject* PyCFunction_GetSelf(PyObject*); /* borrowed */
 PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
+PyObject* PyDict_New(void);
+int PyDict_SetItem(PyObject*, PyObject*, PyObject*);
 void PyErr_Clear(void);
 PyObject* PyErr_Occurred(void);
-void PyErr_SetString(PyObject*, const char*);
 long long PyLong_AsLongLong(PyObject*);
-PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
+long long PyLong_AsLongLongAndOverflow(PyObject*, int*);
+PyObject* PyObject_CallNoArgs(PyObject*);
 PyObject* PyObject_GetAttr(PyObject*, PyObject*);
-PyThreadState* PyThreadState_Get(void);
-uint64_t PyThreadState_GetID(PyThreadState*);
+PyObject* PyObject_VectorcallDict(PyObject*, PyObject* const*, size_t, PyObject*);
 PyObject* PyTuple_GetItem(PyObject*, ssize_t); /* borrowed */
-PyObject* PyUnicode_InternFromString(const char*);
+ssize_t PyTuple_Size(PyObject*);
 void Py_DecRef(PyObject*);
 void Py_IncRef(PyObject*);
-extern PyObject _Py_NoneStruct, _Py_FalseStruct, _Py_TrueStruct, *PyExc_TypeError;
+extern PyObject _Py_NoneStruct;
 
-/* of ranges.py: what a builtin is bound to */
-enum { NUMBER, POPPED, RECORDER, LOG };
+/* What a builtin is bound to, a tuple that ranges.py makes. */
+enum { LOCAL, RECORDER, FLUSH, POPPED, NAME_OF_LOG, NAME_OF_ID, NAME_OF_DEADLINE, PYTHON };
 /* core/recording_format.py and core/payload.py have these too; tests/test_native_constants.py compares them. */
 static const int64_t kPayload = -2, kMarkBase = 1ll << 48, kCompleteBase = -(1ll << 32);
 enum { kSeqBits = 48, kMaxForwardThread = 1 << 15 };
-
-static PyObject *id_name, *deadline_name, *flush_name;
-/* This thread's log in the recorder with this number. The thread's state of this id keeps it. */
-static __thread PyObject* thread_log;
-static __thread long long thread_number = -1;
-static __thread uint64_t thread_state;
 
 static int64_t now(void) {
   struct timespec time;
@@ -59,101 +58,105 @@ static PyObject* none(void) {
   return &_Py_NoneStruct;
 }
 
-/* An attribute that is an integer; -1, with an error set, on failure. */
-static int64_t integer(PyObject* of, PyObject* name) {
-  PyObject* value = PyObject_GetAttr(of, name);
-  if (!value) return -1;
-  int64_t number = PyLong_AsLongLong(value);
-  Py_DecRef(value);
-  return number;
+/* Whether the attribute is an integer, which ``value`` becomes; else an error is set. */
+static int read(PyObject* of, PyObject* name, int64_t* value) {
+  PyObject* number = PyObject_GetAttr(of, name);
+  if (!number) return 0;
+  *value = PyLong_AsLongLong(number);
+  Py_DecRef(number);
+  return *value != -1 || !PyErr_Occurred();
 }
 
-/* This thread's log, null if it has none. A new one is made if ``make``; null with an error set on failure. */
-static PyObject* find_log(PyObject* self, int make) {
-  long long number = PyLong_AsLongLong(PyTuple_GetItem(self, NUMBER));
-  uint64_t state = PyThreadState_GetID(PyThreadState_Get());
-  if (number == thread_number && state == thread_state) return thread_log;
-  PyObject* answer = make ? &_Py_TrueStruct : &_Py_FalseStruct;
-  PyObject* log = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, LOG), answer, NULL);
-  if (!log) return NULL;
-  Py_DecRef(log);
-  if (log == &_Py_NoneStruct) return NULL;
-  thread_number = number, thread_state = state;
-  return thread_log = log;
+/* The method that appends to the calling thread's log, a new reference; null with an error set if it has none. */
+static PyObject* find(PyObject* self) {
+  return PyObject_GetAttr(PyTuple_GetItem(self, LOCAL), PyTuple_GetItem(self, NAME_OF_LOG));
 }
 
-/* Appends the records at once, so that no interrupt can tear them. */
-static int append(PyObject* log, const int64_t* records, ssize_t bytes) {
-  ssize_t size = PyByteArray_Size(log);
-  if (PyByteArray_Resize(log, size + bytes)) return 0;
-  memcpy(PyByteArray_AsString(log) + size, records, bytes);
-  return 1;
+/* Appends the records at once, so that no interrupt can tear them; takes the reference. Whether that was done. */
+static int append(PyObject* method, int64_t* records, int count) {
+  for (int i = 0; i < count; i++) records[i] = (int64_t)htole64((uint64_t)records[i]);
+  PyObject* log = PyCFunction_GetSelf(method);
+  ssize_t size = log ? PyByteArray_Size(log) : 0, bytes = count * (ssize_t)sizeof *records;
+  int done = log && !PyByteArray_Resize(log, size + bytes);
+  if (done) memcpy(PyByteArray_AsString(log) + size, records, bytes);
+  Py_DecRef(method);
+  return done;
 }
 
-static PyObject* flushed(PyObject* self, int64_t time) {
-  PyObject* recorder = PyTuple_GetItem(self, RECORDER);
-  int64_t deadline = integer(recorder, deadline_name);
-  if (deadline == -1 && PyErr_Occurred()) return NULL;
-  if (time < deadline) return none();
-  PyObject* flush = PyObject_GetAttr(recorder, flush_name);
-  if (!flush) return NULL;
-  PyObject* result = PyObject_CallFunctionObjArgs(flush, NULL);
-  Py_DecRef(flush);
+/* Lets Python's function number ``which`` do it instead; an error of ours is dropped. */
+static PyObject* leave(PyObject* self, int which, PyObject* const* args, ssize_t size, PyObject* names) {
+  PyErr_Clear();
+  PyObject* keywords = names ? PyDict_New() : NULL;
+  if (names && !keywords) return NULL;
+  PyObject* result = NULL;
+  int failed = 0;
+  for (ssize_t i = 0; names && i < PyTuple_Size(names) && !failed; i++)
+    failed = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[size + i]);
+  if (!failed) result = PyObject_VectorcallDict(PyTuple_GetItem(self, PYTHON + which), args, size, keywords);
+  if (keywords) Py_DecRef(keywords);
   return result;
 }
 
+static PyObject* flushed(PyObject* self, int64_t time) {
+  int64_t deadline;
+  if (!read(PyTuple_GetItem(self, RECORDER), PyTuple_GetItem(self, NAME_OF_DEADLINE), &deadline)) return NULL;
+  return time < deadline ? none() : PyObject_CallNoArgs(PyTuple_GetItem(self, FLUSH));
+}
+
 /* push(prepared, seq = -1, thread = 0) */
-static PyObject* push(PyObject* self, PyObject* const* args, ssize_t size) {
-  int64_t seq = size > 1 ? PyLong_AsLongLong(args[1]) : -1,
-          thread = size > 2 ? PyLong_AsLongLong(args[2]) : 0;
-  if (PyErr_Occurred()) PyErr_Clear(); /* 2⁶⁴−1, which autograd nodes have that no op made */
-  int64_t text = integer(args[0], id_name);
-  PyObject* log = PyErr_Occurred() ? NULL : find_log(self, 1);
-  if (!log) return NULL;
+static PyObject* push(PyObject* self, PyObject* const* args, ssize_t size, PyObject* names) {
+  int64_t text, seq = -1, thread = 0;
+  int large;
+  if (names || size < 1 || size > 3 || !read(args[0], PyTuple_GetItem(self, NAME_OF_ID), &text))
+    return leave(self, 0, args, size, names);
+  if (size > 1) { /* 2⁶⁴−1 too, which autograd nodes have that no op made */
+    seq = PyLong_AsLongLongAndOverflow(args[1], &large);
+    if (seq == -1 && PyErr_Occurred()) return leave(self, 0, args, size, names);
+  }
+  if (size > 2) {
+    thread = PyLong_AsLongLongAndOverflow(args[2], &large);
+    if (thread < 0) /* or too large, or no integer */
+      return leave(self, 0, args, size, names);
+  }
+  PyObject* method = find(self);
+  if (!method) return leave(self, 0, args, size, names);
   int numbered = seq >= 0 && seq >> kSeqBits == 0 && thread < kMaxForwardThread;
-  int64_t records[] = {kPayload, seq | thread << kSeqBits, text, now()};
-  return append(log, records + (numbered ? 0 : 2), numbered ? 32 : 16) ? none() : NULL;
+  int64_t records[] = {kPayload, numbered ? seq | thread << kSeqBits : 0, text, now()};
+  int done = append(method, records + (numbered ? 0 : 2), numbered ? 4 : 2);
+  return done ? none() : leave(self, 0, args, size, names);
 }
 
 /* pop(complete = None) */
-static PyObject* pop(PyObject* self, PyObject* const* args, ssize_t size) {
-  int64_t time = now(), code = PyLong_AsLongLong(PyTuple_GetItem(self, POPPED));
-  if (size > 0 && args[0] != &_Py_NoneStruct) code = kCompleteBase - integer(args[0], id_name);
-  PyObject* log = PyErr_Occurred() ? NULL : find_log(self, 0);
-  if (!log) return PyErr_Occurred() ? NULL : none(); /* pushed before this capture began */
+static PyObject* pop(PyObject* self, PyObject* const* args, ssize_t size, PyObject* names) {
+  int64_t time = now(), text = 0;
+  int plain = !names && (size == 0 || (size == 1 && args[0] == &_Py_NoneStruct));
+  if (!plain && (names || size > 1 || !read(args[0], PyTuple_GetItem(self, NAME_OF_ID), &text)))
+    return leave(self, 1, args, size, names);
+  int64_t code = plain ? PyLong_AsLongLong(PyTuple_GetItem(self, POPPED)) : kCompleteBase - text;
   int64_t record[] = {code, time};
-  return append(log, record, sizeof record) ? flushed(self, time) : NULL;
+  PyObject* method = find(self);
+  if (!method || !append(method, record, 2)) return leave(self, 1, args, size, names);
+  return flushed(self, time);
 }
 
 /* mark(prepared) */
-static PyObject* mark(PyObject* self, PyObject* const* args, ssize_t size) {
-  int64_t text = integer(args[0], id_name);
-  PyObject* log = PyErr_Occurred() ? NULL : find_log(self, 1);
-  if (!log) return NULL;
-  int64_t record[] = {kMarkBase + text, now()};
-  return append(log, record, sizeof record) ? flushed(self, record[1]) : NULL;
+static PyObject* mark(PyObject* self, PyObject* const* args, ssize_t size, PyObject* names) {
+  int64_t text;
+  if (names || size != 1 || !read(args[0], PyTuple_GetItem(self, NAME_OF_ID), &text))
+    return leave(self, 2, args, size, names);
+  PyObject* method = find(self);
+  int64_t time = now(), record[] = {kMarkBase + text, time};
+  if (!method || !append(method, record, 2)) return leave(self, 2, args, size, names);
+  return flushed(self, time);
 }
 
-typedef PyObject* Function(PyObject*, PyObject* const*, ssize_t);
-static PyObject* counted(Function* function, PyObject* self, PyObject* const* args, ssize_t size, int least) {
-  if (size >= least) return function(self, args, size);
-  PyErr_SetString(PyExc_TypeError, "too few arguments");
-  return NULL;
-}
-static PyObject* any_push(PyObject* s, PyObject* const* a, ssize_t n) { return counted(push, s, a, n, 1); }
-static PyObject* any_pop(PyObject* s, PyObject* const* a, ssize_t n) { return counted(pop, s, a, n, 0); }
-static PyObject* any_mark(PyObject* s, PyObject* const* a, ssize_t n) { return counted(mark, s, a, n, 1); }
 static PyMethodDef builtins[] = {
-    {"push", (PyCFunction)any_push, FASTCALL, NULL},
-    {"pop", (PyCFunction)any_pop, FASTCALL, NULL},
-    {"mark", (PyCFunction)any_mark, FASTCALL, NULL},
+    {"push", (PyCFunction)(void (*)(void))push, FASTCALL | KEYWORDS, NULL},
+    {"pop", (PyCFunction)(void (*)(void))pop, FASTCALL | KEYWORDS, NULL},
+    {"mark", (PyCFunction)(void (*)(void))mark, FASTCALL | KEYWORDS, NULL},
 };
 
-/* Returns the builtin number ``which``, bound to ``self``: (the recorder's number, the code of a plain pop, the
- * recorder, a function that returns this thread's log or None). */
+/* Returns the builtin number ``which``, bound to ``self``; null with an error set on failure. */
 __attribute__((visibility("default"))) PyObject* opscope_range(int which, PyObject* self) {
-  if (!id_name) id_name = PyUnicode_InternFromString("id");
-  if (!deadline_name) deadline_name = PyUnicode_InternFromString("deadline");
-  if (!flush_name) flush_name = PyUnicode_InternFromString("flush");
   return PyCFunction_NewEx(&builtins[which], self, NULL);
 }

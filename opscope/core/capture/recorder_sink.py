@@ -5,7 +5,6 @@ It writes one part of a recording, in the format of ``core.recording_format``.
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
@@ -44,8 +43,7 @@ from . import imports as program_imports
 from . import process as processes
 from .host_stacks import HostStacks
 from .idle import IdleWriter, pause_for_forks
-from .living_threads import living_threads
-from .own_cost import Spending, Spent, record_ns
+from .own_cost import Spending, Spent, StepCosts, Writes, record_ns
 
 _log = logging.getLogger(__name__)
 
@@ -62,18 +60,8 @@ FILE_FLAGS: Final = (
 FLUSH_NS: Final = 400_000_000
 #: Clock readings and opscope's own cost are written at most this often.
 CLOCK_NS: Final = 1_000_000_000
-#: Recompute opscope's share of step time at most once per this many ns of back-to-back steps.
-TURN_NS: Final = 1_000_000_000
-#: Early in a run, the cost of a change of step is computed again after this part (1/4) of the time of all
-#: steps before.
-TURN_PART: Final = 4
-#: Computing opscope's cost takes 5 µs a step. After ``EXACT_STEPS`` steps it is computed in one step per this
-#: many ns of steps, and the others are taken to have cost the same share of their time, beside the writing.
-EXACT_NS: Final = 20_000_000
-EXACT_STEPS: Final = 16
 #: Largest size of a part's events and memory records, in bytes.
 MAX_BYTES: Final = 8 << 30
-_numbers: Final = itertools.count()
 
 
 def pop_code(domain: int) -> int:
@@ -209,12 +197,11 @@ class Recorder:
         ticking = (self._sampler, self._stacks)
         self._ticks = [sampler.tick for sampler in ticking if sampler is not None]
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, self._tick)
-        #: This recorder's number in the process.
-        self.number = next(_numbers)
-        #: Measures the cost of a record (ns) of ``other ranges``.
-        self.record_ns: Callable[[], float] = lambda: record_ns(RECORD.pack)
+        #: How emitters write to it (``emit.Writing``); None while there is none.
+        self.writes: Writes | None = None
         #: Parts of opscope that measure their own cost, besides the recorder itself.
         self.spending: list[Spending] = []
+        self._steps = StepCosts(self.spending, lambda: self._flush_ns)
         self._lock = threading.RLock()
         self._busy = False
         self._stop_wanted = False
@@ -236,15 +223,6 @@ class Recorder:
         self.written = 0
         self._records = 0  # records of Python's threads
         self._imports = 0
-        # The open step: its thread, its begin, the time of writing up to then, and the cost of the other
-        # parts up to then (None: not computed). Then the sums over all ended steps: their time, and opscope's
-        # cost in them (ns).
-        self._step: tuple[int, int, int, int | None] | None = None
-        self._steps_ns = 0
-        self._steps_own = 0
-        # The steps in which the other parts' cost was computed: their number, time and this cost. Then the
-        # ``_steps_ns`` from which on it is computed again.
-        self._exact_steps = self._exact_ns = self._exact_own = self._exact_due = 0
 
     def child(self) -> Recorder:
         """Return a recorder for a forked child of this process, which records beside its parent."""
@@ -349,58 +327,21 @@ class Recorder:
         """Begin to measure a step on this thread; if several threads have steps, only the first counts."""
         if self._step_memory is not None:
             self._step_memory.step()
-        if self._step is None:
-            is_due = self._exact_steps < EXACT_STEPS or self._steps_ns >= self._exact_due
-            now, flushed = perf_counter_ns(), self._flush_ns
-            self._step = (threading.get_ident(), now, flushed, self._others() if is_due else None)
+        self._steps.begin()
 
     def step_ends(self) -> None:
         """End this thread's step: add its time, and opscope's cost in it."""
-        if self._step is not None and self._step[0] == threading.get_ident():
-            begun, self._step = self._step, None
-            self._add_step(begun, perf_counter_ns())
-
-    def _add_step(self, begun: tuple[int, int, int, int | None], now: int) -> int | None:
-        """Add the time of a step that began so and ends now, and opscope's cost in it. Return the cost of the
-        parts other than writing up to now, if it was computed."""
-        _, begin, flushed, before = begun
-        others, took = None, now - begin
-        self._steps_ns += took
-        if before is None:
-            own = self._exact_own * took // max(1, self._exact_ns)
-        else:
-            others = self._others()
-            own = max(0, others - before)
-            self._exact_steps += 1
-            self._exact_ns += took
-            self._exact_own += own
-            self._exact_due = self._steps_ns + EXACT_NS
-        self._steps_own += own + self._flush_ns - flushed
-        return others
+        self._steps.end()
 
     def step_left(self) -> None:
         """Drop this thread's step, which did not really end: it does not count."""
-        if self._step is not None and self._step[0] == threading.get_ident():
-            self._step = None
+        self._steps.end(counts=False)
 
     def step_turns(self) -> None:
-        """End this thread's step and begin its next one: ``step_ends``, ``before_step`` and ``step_begins``.
-
-        Back-to-back steps are measured as one for up to ``TURN_NS``: computing opscope's cost takes as long
-        as some tens of ops.
-        """
-        begun, now = self._step, perf_counter_ns()
-        if now > self.deadline - FLUSH_NS // 4:
-            self.flush()
-        if begun is None or begun[0] != threading.get_ident():
-            self.step_begins()
-        elif now - begun[1] >= min(TURN_NS, self._steps_ns // TURN_PART):
-            if self._step_memory is not None:
-                self._step_memory.step()
-            others = self._add_step(begun, now)
-            if others is None:
-                others = self._others()
-            self._step = (begun[0], now, self._flush_ns, others)
+        """End this thread's step and begin its next one; flush as in ``before_step``."""
+        self.before_step()
+        if self._steps.turn() and self._step_memory is not None:
+            self._step_memory.step()
 
     # ---------------------------------------------------------------- start and stop
 
@@ -498,10 +439,6 @@ class Recorder:
         # the processor time of all threads of the process, since it began
         self._fact(clock=read_clock(), processor=time.process_time_ns())
 
-    def _others(self) -> int:
-        """Return the cost of all parts but writing, in ns."""
-        return sum(spending().time or 0 for spending in tuple(self.spending))
-
     def _costs(self) -> None:
         """Add facts about opscope's cost since the start; a later fact about a part replaces an earlier one.
         Also add the program's imports since the last call."""
@@ -514,7 +451,7 @@ class Recorder:
             accounted += records
             self._fact(cost=part, time=time, calls=calls, one_in=one_in)
         left = max(0, self._records - accounted)
-        ranges = int(left * self.record_ns()) if left else 0
+        ranges = int(left * record_ns(self.writes)) if left and self.writes else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
         # the last call comes after ``stop``, later by the time of writing
@@ -522,7 +459,7 @@ class Recorder:
         said = None if self._stacks is None else self._stacks.facts()
         if said is not None:
             self._fact(stacks=said)
-        self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns, until=until)
+        self._fact(in_steps=self._steps.own, steps_ns=self._steps.time, until=until)
 
     def _flush(self, idle: bool = False) -> None:
         self._busy = True
@@ -615,7 +552,7 @@ class Recorder:
     def _take(self) -> list[bytes]:
         chunks: list[bytes] = []
         kept: list[_Thread] = []
-        living = living_threads()
+        living = processes.living_threads()
         for thread in self._threads:
             # the thread may append meanwhile: delete only what was copied
             records = bytes(thread.log)
