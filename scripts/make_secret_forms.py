@@ -130,14 +130,22 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "sourcegraph": ("sgp_", r"sgp_(?:[a-fA-F0-9]{16}_|local_)?[a-fA-F0-9]{16,}"),
     "sentry": ("sntrys_", r"sntrys_eyJ[\w+/=-]{20,}"),
     "grafana": ("gl", r"gl(?:sa|c)_[\w+/=]{20,}"),
+    "heroku": ("hrku-", r"HRKU-[\w-]{30,}"),
     "age": ("age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
     "json-web-token": ("eyj", r"eyJ[\w-]{8,}(?:\.[\w-]+){1,4}"),
 }
 #: Programs that read a password from what comes to them.
 READERS: Final = (
-    r"sudo\s+-S|kinit|cryptsetup|chpasswd|passwd|pass\s+insert|smbpasswd|(?:docker|podman|wrangler|gh|fly|flyctl|aws)\s[^\n|<]{0,80}?secrets?"
+    r"sudo\s+-S|kinit|cryptsetup|chpasswd|(?:vnc|smb|rpc)?passwd|pass\s+insert|smbpasswd|(?:docker|podman|wrangler|gh|fly|flyctl|aws)\s[^\n|<]{0,80}?secrets?"
     r"|[^\n|<]{0,200}(?:password[-_]stdin|--with-token|passphrase-fd|--token|auth\s+login)"
 )
+#: Words for a password, before which a comma stands.
+SAID: Final = (
+    r"password|passwd|pwd|pw|pass|passwort|kennwort|contraseña|senha|пароль|mot de passe|mdp|wachtwoord|hasło|heslo|parola"
+    r"|lösenord|adgangskode|şifre|密码|密碼"
+)
+#: Indented lines, after those that a template fills.
+BLOCK: Final = r"(?:[ \t]+[^\n]*(?:\{\{|\$\{)[^\n]*\n){0,40}(?P<value>(?![ \t]+[^\n]*(?:\{\{|\$\{))[ \t]+[^\n]+(?:\n[ \t]+[^\n]+)*)"
 #: Secrets known by where they stand: what is found, keywords one of which is in such a text, the pattern.
 PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
@@ -232,7 +240,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "login",
         "rabbitmqctl alias http-basic config",
         r"\b(?:rabbitmqctl\s(?:change_password|add_user|authenticate_user)\s\S{1,200}|mc\s(?:alias\sset|config\shost\sadd)"
-        r"\s\S{1,200}\s\S{1,200}\s\S{1,200}|http-basic\.\S{1,200}\s\S{1,200})\s(?P<value>[^\s$<]\S*)",
+        r"\s\S{1,200}\s\S{1,200}\s\S{1,200}|http-basic\.\S{1,200}\s\S{1,200})\s(?:(?P<quote>[\"'])(?=[^\"'\n]{1,80}[\"']))?(?P<value>(?(quote)[^\"'\n]+|[^\s$<]\S*))",
     ),
     (
         "login",
@@ -286,7 +294,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "login",
         "hmac.new( jwt. signer( serializer( aes.new( chacha20.new(",
         r"\b(?:hmac\.new|\w{0,30}Signer|\w{0,30}Serializer|(?:AES|ChaCha20)\.new|jwt\.(?:en|de)code\([\w.\[\]]{1,80},"
-        r"|jwt\.(?:en|de)code\(\{[^{}\n]{0,200}\},|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
+        r"|jwt\.(?:en|de)code\(\{[^{}\n]{0,200}\},|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?(?:key\s?=\s?)?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
     ),
     ("login", "net user", r"(?i)\bnet\s+user\s+\S{1,80}\s+(?P<value>[^\s/*$%]\S*)"),
     (
@@ -304,7 +312,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "/user:",
-        r"\bnet\s+use\s+\S{1,80}\s+\\\\\S{1,200}\s+(?P<value>[^\s/*]\S*)\s+/user:",
+        r"\bnet\s+use\s+(?:\S{1,80}\s+)?\\\\\S{1,200}\s+(?P<value>[^\s/*]\S*)\s+/user:",
     ),
     # host, user and password, in this order
     (
@@ -396,7 +404,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "requirepass masterauth",
-        r"\b(?:requirepass|masterauth)[ \t]+(?P<value>[^\s=:]\S*)",
+        r"\b(?:requirepass|masterauth)[ \t]+(?![\"']{2})(?P<value>[^\s=:]\S*)",
     ),
     ("login", "wpa_passphrase", r"\bwpa_passphrase\s+[^\s`$]\S*\s+(?P<value>[^\s`$]\S*)"),
     (
@@ -421,7 +429,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "user␣ username␣ login␣",
-        r"(?i)\b(?:user(?:name)?|login)\s+[\"']?[\w.@\-]{1,80}[\"']?\s+(?:pass(?:word|wd)?|pw|pwd|using(?!\s\S{0,7}(?:\s|$))|secret)\s+"
+        r"(?i)\b(?:user(?:name)?|login)\s+[\"']?[\w.@\-]{1,80}[\"']?\s+(?:[/,|]\s|and\s)?(?:pass(?:word|wd)?|pw|pwd|using(?!\s\S{0,7}(?:\s|$))|secret)\s+"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"']{4,200})(?P=quote)",
     ),
     # commands that set a password, which is their last word
@@ -651,6 +659,73 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "securestring add-mask",
         r"(?i)(?:convertto-securestring\s{1,4}(?:-\w{1,20}\s{1,4}){0,3}|::add-mask::)(?P<quote>[\"']?)(?P<value>[^\"'\n]+?)(?=[\"']?(?:\s|$|[)]))",
     ),
+    (
+        "login",
+        "nmcli",
+        r"\bnmcli\s[^\n]{0,200}?\s(?:password|psk|\S{1,20}\.psk)\s(?P<quote>[\"']?)(?P<value>[^\s\"'$<][^\n\"']{2,80}?)(?P=quote)(?=\s|$)",
+    ),
+    # "user me, password S"
+    (
+        "named value",
+        SAID.replace(" ", "␣").replace("|", "␣ ") + "␣",
+        rf"(?i)[,;/(]\s?(?:{SAID})\s(?P<value>(?=[^\s]{{0,80}}\d)(?=[^\s]{{0,80}}[A-Za-z])[^\s\"'()=<>{{}}\[\],]{{6,80}})(?=[\s,;)]|\.?$)",
+    ),
+    (
+        "named value",
+        "cdata",
+        r"(?i)<\w{0,40}(?:passw(?:or)?d|passphrase|pwd|secret|token|api_?key)>\s{0,40}<!\[CDATA\[(?P<value>(?![$<{])[^\n]{1,400}?)\]\]>",
+    ),
+    (
+        "user and password",
+        "pgpass",
+        r"[\w.\-*]+:(?:\d{2,5}|\*):[\w*.\-]+:[\w*.\-]+:(?P<value>[^\s\"'$]+)(?=[\"']?[^\n]{0,80}pgpass)",
+    ),
+    # "Generated password for user me: S", "a password is generated for me: S"
+    (
+        "named value",
+        "password␣for password␣is password␣was password␣has",
+        r"(?i)\bpassword\s(?:(?:is|was|has been)\s(?:generated|created|set|reset|changed)\s)?for\s(?:(?:the|new|user|account|service|database)\s){0,3}"
+        r"[\w.@\-\"']{1,60}\s?(?:[:=]|is)\s(?P<value>(?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])[^\s\"'<>(){}$]{6,200})",
+    ),
+    (
+        "named value",
+        "one-time one␣time otp code",
+        r"(?i)\b(?:one[- ]time (?:password|passcode|code|pin)|otp|(?:verification|security|login|sms|2fa) code)(?:\s(?:for|of)\s\S{1,40})?(?:\sis\s?:?|:)\s(?P<value>\d{3}[ \-]?\d{3,5})\b",
+    ),
+    ("URL", "appid= app_id=", r"(?i)[?&]app_?id=(?P<value>(?=[a-z_\-]{0,80}\d)[\w\-]{24,})"),
+    ("login", "::server", r"\b(?P<value>K10[0-9a-f]{16,}::server:\w+)"),
+    (
+        "login",
+        "openssl␣passwd mkpasswd",
+        r"\b(?:openssl\s+passwd|mkpasswd)\s(?:-{1,2}(?:salt|s|S|m|method|R|rounds)[=\s]\S{1,40}\s|-{1,2}\w[\w\-]{0,20}\s){0,5}"
+        r"(?P<quote>[\"']?)(?P<value>[^\s\"'$<>|\-)][^\s\"')]{2,80})(?P=quote)",
+    ),
+    (
+        "login",
+        "hash(\" hash(' hashpw( make_password( hash_password( _password_hash( verify( crypt(",
+        r"\b(?:bcrypt\.(?:hash|hashpw|checkpw|compare)|(?:generate|check)_password_hash|(?:make|hash|set)_password|crypt|(?:pwd|crypt|password)_?\w{0,20}\.(?:hash|verify)"
+        r"|(?:\w{0,20}_crypt|bcrypt|argon2\w{0,5}|Hasher\(\))\.(?:hash|verify))\(\s?[rbu]?[\"'](?P<value>[^\"'\n]{4,80})[\"']",
+    ),
+    ("login", "oathtool", r"\boathtool\s(?:-{1,2}[\w=\-]{1,40}\s){1,6}(?P<value>[A-Za-z0-9]{8,})"),
+    # Secret.from_string("…"), not Secret.from_name("…")
+    (
+        "named value",
+        "secret. password. credential. token. apikey.",
+        r"\b\w{0,20}(?:Secret|Password|Credential|Token|ApiKey)\.(?:from_?(?:str|string|value|plain\w{0,5}|literal|raw)|fromString|of|parse|wrap|literal|plain)"
+        r"\(\s?[rbf]?[\"'](?P<value>[^\"'\n$<{][^\"'\n]{3,200})[\"']",
+    ),
+    # all of what a Secret of Kubernetes holds
+    (
+        "named value",
+        "stringdata",
+        rf"\bstringData:[ \t]*\n{BLOCK}",
+    ),
+    (
+        "named value",
+        "secret",
+        rf"(?m)^kind:[ \t]*[\"']?Secret[\"']?[ \t]*\n(?:(?!---|data:)[^\n]*\n){{0,40}}?data:[ \t]*\n{BLOCK}",
+    ),
+    ("login", "'ac \"ac", r"[\"']AC[0-9a-f]{32}[\"'],\s{0,40}[\"'](?P<value>[0-9a-f]{32})[\"']"),
 )
 #: Rules of the detector whose forms say less than they cost.
 LEFT_OUT: Final = {
@@ -696,7 +771,7 @@ WORDS: Final[dict[str, str]] = {
     # also a word with a digit
     "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
-    "random": "claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    "random": "tok claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
     # in which form it is, or which of several
     "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
@@ -706,9 +781,9 @@ WORDS: Final[dict[str, str]] = {
     " begin max min num n per each extra new added prompt output input task class register think separator cache"
     " total public sub word design current text target source draft",
     # before "code"
-    "codes": "activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
+    "codes": "token activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
     # before "pass": whose it is
-    "owners": "admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail default"
+    "owners": "storage admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail default"
     " email http basic auth vpn wifi service account host key cert store login ansible jenkins mongo rabbitmq svc ssl",
     # before "key": those of tables
     "tables": "hash sort partition primary foreign cache group order dict index lookup label feature features text image"
@@ -720,9 +795,11 @@ WORDS: Final[dict[str, str]] = {
     " dim prompt required enabled url uri endpoint manager provider store var hint label attempts count counts expiry"
     " expires ttl reset strength validator sharing santa format version mode method class cls list index idx schema"
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
-    " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
+    " errors info stdin step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
     " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps policies rule rules requirements",
+    # before "secret": the value is a secret's name
+    "references": "existing pull",
     # with a password's name, what a message has
     "speech": "is are was were be must should can cannot may will has have had do does don did didn doesn isn match matches"
     " mismatch enter enters type retype repeat confirm confirmation verify reset forgot forgotten change changed update"
@@ -731,7 +808,7 @@ WORDS: Final[dict[str, str]] = {
     " ungültiges vergessen bestätigen nicht и или для не",
     # a value that is none
     "bare": "pw pwd passwd password passphrase creds credentials",
-    "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
+    "switches": "masked filtered scrubbed omitted removed true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
     " string bool boolean number float object any bytearray unknown never always prompt ask stdin files bearer basic digest jwt anonymous new value values utf-8 utf8 ascii latin1 to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
 }
@@ -753,6 +830,7 @@ OPTIONS: Final[dict[str, str]] = {
     "signtool": "/p",
     "schtasks": "/rp",
     "eas": "--value",
+    "yubico-piv-tool ykman": "-P|-N|-k",
     "http https xh": ":-a|:--auth",
     "lftp open": ",-u",
     "openai": "-k",
@@ -774,11 +852,13 @@ OPTIONS: Final[dict[str, str]] = {
 }
 #: Options whose value is ``user:password``, and words after which a name and its value follow.
 LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth --basic --login"
+#: Words after which another command begins.
+ENDS: Final = ["\n", "|", "||", "&", "&&", ";"]
 SETTERS: Final = "set setx setenv config modify -env -genv %env %set_env env ENV ARG obscure"
 #: Names of several words: those that are always the same, and all.
-FIXED: Final = r"parola d'ordine|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
+FIXED: Final = r"parola d'ordine|κωδικός πρόσβασης|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
 PHRASES: Final = (
-    r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
+    r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|mdp|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
     r"\s(?:for|in|at|on|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
     r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)\s)"
     rf"|{FIXED}"
@@ -811,11 +891,11 @@ PATTERNS: Final[dict[str, str]] = {
     # The beginning and the parts of a value.
     "quote": r"(?:[rbfuRBFUN@$]{1,2}|&)?(\"{3}|'{3}|\\+[\"']|[\"'`]|%22)",
     "join": r"[ \t]{0,8}(?:[+.][ \t]{0,4}|\\\r?\n\s{0,80})?(?=[rbfuRBFU]{0,2}[\"'`])",
-    "join inside": r"\s{0,80}[+,.]?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])",
+    "join inside": r"\s{0,80}(?:\)\s?,\s{0,80}\(|[+,.])?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])",
     "block": r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)",
     "items": r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)",
     "next line": r"[ \t]*\n( +[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
-    "bare": r"[^\s&;,'\"`}\])\\<][^\s&;,'\"`}\])\\<]*",
+    "bare": r"[^\s&;,'\"`}\])\\<](?:\\ (?=\w)|,(?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
     "line": r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))",
     "several": r"(?:^|\n)[ \t]*\(?(?:[\w.]+,[ \t]*){1,8}[\w.]+$",
     "braces": r"\{[^{}]{0,4096}\}?",
@@ -833,11 +913,11 @@ PATTERNS: Final[dict[str, str]] = {
     "open": (
         r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
         r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
-        r"|[(\[]\s{0,80}|[\"'][^\"'\n]?[\"']\.join\(|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
+        r"|&\w{1,40}[ ]|[(\[]\s{0,80}|[\"'][^\"'\n]?[\"']\.join\(|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
     ),
     # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
     "else": (
-        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
+        r"(?!\s?[\w.]{0,60}(?:password|passwd|credentials?|secret)\()[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
         r"(?=[rbf]?[\"'])"
     ),
     "phrase": (
@@ -851,12 +931,12 @@ PATTERNS: Final[dict[str, str]] = {
     # The name of a header that carries a secret, in place of its value.
     "header name": r"X-[A-Za-z\-]+|(?=.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-){1,2}[A-Z][a-z]+",
     "header": (
-        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
+        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=<redacted>|secure|httponly)(?:;\s{0,4}|[\"'\s]|$)+)[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
         r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4})(?=[^\s\"'])"
     ),
     "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
     "bearer": (
-        r"(?i)\b(?P<name>bearer|token|(?:api|access|secret)[- _]?key)(?:\s{1,4}|%20)"
+        r"(?i)\b(?P<name>bearer|token|(?:api|access|secret)[- _]?key)(?:\s{1,4}|%20|(?<=bearer),\s)"
         r"(?P<value>[\w.~+/=\-]{6,})"
     ),
     # A line of a docstring after the name of a parameter.
@@ -865,12 +945,12 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # What stands for a value that is given elsewhere.
     "placeholder": (
-        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{.*|\{.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
+        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\(\w+|(?:TEXT|STRING|STR|VALUE|PASSWORD|PASS|SECRET|TOKEN|KEY|PATH|FILE|NAME|URL)|%\w+%|<.*>|\[\w*\]|\{\{.*|\{(?!(?=\D{0,40}\d)(?=[^A-Za-z]{0,40}[A-Za-z])[A-Za-z0-9+/=]{8,}\}$).*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
         r"|\?[a-z ]+|`\D*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,})\D{0,4}"
         r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
-        r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
+        r"|(?:bearer|basic|token|digest|negotiate|ntlm|kerberos)(?:\s*|\s[${<%*\[].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
         r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|[A-Z_]{1,40}_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
-        r"|(?:arn|urn):[\w\-]+:.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
+        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
     ),
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (
@@ -884,11 +964,12 @@ PATTERNS: Final[dict[str, str]] = {
     "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
     # A path, or an option: add_argument("--password", "-p").
     "path": (
-        r"(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
+        r"https?://[\w.:\[\]\-]{1,200}(?:/[a-z_./\-]{0,200})?|(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
         r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)|-\w|--[A-Za-z_\-]+"
     ),
     # A user's name, after which even "pass" is a password.
     "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",
+    "section": r"(?m)^\[[\w.\- ]{1,40}\][ \t]*$",
     "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
     # A function that names a secret and returns it: get_password("service", "user").
     "reads": r"(?i)(?:^|[._])(?:get|read|fetch|find|load|ask|delete)_?[^.]*$",
@@ -906,7 +987,7 @@ JOINED: Final = (
     r"|redis|rabbit|rabbitmq|elastic|kafka|mqtt|sftp|ssl|jdbc|dba|sys|svc|service|account|owner|guest|backup|nexus|jenkins"
     r"|minio|grafana|vault|docker|registry|postgres|mssql|maria|mariadb|influx|clickhouse|cassandra|neo4j|couch|solr|ipmi"
     r"|bmc|snmp|radius|rdp|samba|smb|nas|truststore|keystore"
-    r"|imap|sql|store|test|wifi|wlan|sudo|vnc|vpn|web)(?:pass|pw|pwd)"
+    r"|imap|sql|(?:src|dest|trust|key)?store|(?:src|dest)key|test|wifi|wlan|sudo|vnc|vpn|web){1,3}(?:pass|pw|pwd)"
     r"|\w*(?:admin|api|access|secret|private|master|encrypt|encryption|signing|licen[cs]e|account|auth|service|client|ssh"
     r"|pgp|gpg|aes|rsa|shared|deploy|webhook|consumer|subscription|fernet|wandb|openai)key"
     r"|\w*(?:hf|hub|github|gitlab|git|auth|access|api|refresh|bearer|bot|slack|id|session|csrf|xsrf|middleware|sas"
@@ -1051,6 +1132,7 @@ def main() -> None:
         },
         "logins": LOGINS.split(),
         "setters": SETTERS.split(),
+        "ends": ENDS,
         "phrases": PHRASES,
         "joined": JOINED,
         "patterns": PATTERNS,

@@ -81,8 +81,6 @@ def _names() -> re.Pattern[str]:
 
 #: Programs whose --user is a user and a group, until "login".
 _ACCOUNTS: Final = ("login -p",)
-#: Words after which another command begins.
-_ENDS: Final = frozenset(["\n", "|", "||", "&", "&&", ";"])
 
 
 @functools.lru_cache(4096)
@@ -94,7 +92,8 @@ def sureness(name: str) -> Sureness:
     words = _words(name)
     while len(words) > 1 and (words[-1] in kinds["forms"] or words[-1].isdigit()):
         words.pop()
-    if not words or words[-1].startswith("nopass"):
+    named = words[-1:] == ["secret"] and kinds["references"].intersection(words)
+    if not words or named or words[-1].startswith("nopass"):
         return Sureness.NOT
     *before, last = words
     if last in ("token", "tokens") or (last in ("key", "keys")):
@@ -119,7 +118,8 @@ def sureness(name: str) -> Sureness:
         return Sureness.IF_DRAWN
     if last in ("code", "codes") and kinds["codes"].intersection(before):
         return Sureness.SURE
-    if last not in kinds["about"] and any(word in kinds["passwords"] for word in before):
+    about = last in kinds["about"] or last.removesuffix("s") in kinds["about"]
+    if not about and any(word in kinds["passwords"] for word in before):
         return Sureness.SURE  # passwort_datenbank, mot_de_passe_admin
     pairs = zip(before, words[1:], strict=False)
     if not kinds["sure"].intersection(before) and not any(
@@ -127,7 +127,7 @@ def sureness(name: str) -> Sureness:
     ):
         return Sureness.NOT
     # DB_PASSWORD_EU, secret_for_x: a secret's name, then words of the user or words about the secret
-    return Sureness.IF_DRAWN if last in kinds["about"] else Sureness.IF_MIXED
+    return Sureness.IF_DRAWN if about else Sureness.IF_MIXED
 
 
 def _words(name: str) -> list[str]:
@@ -301,10 +301,8 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
         line = _re(r"[^\r\n]*").match(text, match.end())
         at = last = end if end >= 0 else line.end() if line else len(text)
         value = text[match.end() : last]
-        if (
-            not _pattern("placeholder").fullmatch(value)
-            and value.lower() not in _data()["words"]["switches"]
-        ):
+        known = value.lower() in _data()["words"]["switches"]
+        if not known and not _pattern("placeholder").fullmatch(value):
             yield "header", match.end(), last
     for match in _pattern("basic").finditer(text):
         try:
@@ -357,7 +355,7 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
 
 def _is_of_table(text: str, at: int) -> bool:
     """Whether the word before position ``at`` says that it is a key of a table."""
-    word = re.search(r"([a-z]+) $", text[max(0, at - 20) : at], re.I)
+    word = re.search(r"([a-z]+)(?: \w+ from)? $", text[max(0, at - 20) : at], re.I)
     return word is not None and word[1].lower() in _data()["words"]["tables"]
 
 
@@ -372,7 +370,7 @@ def _is_pair(text: str, name: re.Match[str], sign: re.Match[str]) -> bool:
     option = before.endswith("-")
     before = before.rstrip("-\"'`\\rbfu").rstrip()
     single = before[-1:] in ("(", "[", ",") and before[-2:-1] not in ("'", '"')
-    setter = re.search(r"(?i)(?:set|put|add|store|write)\w*\((?:[^()]*,)?$", before)
+    setter = re.search(r"(?i)(?:set|put|add|store|write|define)\w*\((?:[^()]*,)?$", before)
     if setter and text.startswith(",", _inside(text, quote)[2]):
         return True  # setenv("PASSWORD", "…", 1)
     return ends is not None and bool(single or option or setter)
@@ -390,15 +388,12 @@ def _values(
             yield from (
                 line.span(1)
                 for line in _re(r"[ \t]*(?:- )?([^\n]*)\n?").finditer(text, *block.span(1))
-                if line[1] and (text[at] in "|>" or _worth(line[1], sure, True))
+                if line[1] and (text[at] in "|>" or _is_literal(line[1], sure, name))
             )
             return
     # user, password = "…", "…"
-    inside = (
-        sign["equal"] is not None
-        and _pattern("several").search(text[max(0, sign.start() - _JUDGED) : sign.start()])
-        is not None
-    )
+    left = text[max(0, sign.start() - _JUDGED) : sign.start()]
+    inside = sign["equal"] is not None and _pattern("several").search(left) is not None
     last = _words(name)[-1:]
     for _ in range(8):
         opening = _pattern("open").match(text, at) or (
@@ -464,7 +459,10 @@ def _bare(
         return
     if value[0].isidentifier() and name.startswith(("self.", "this.", "cls.")):
         return  # self.password = given
-    if _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
+    # of a shell, or below a section's line of an INI file, where nothing is an expression
+    plain = text.endswith(f"export {name}", 0, sign.start())
+    plain = plain or bool(_pattern("section").search(text, max(0, at - 2000), at))
+    if not plain and _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
         return
     typed = sign["colon"] and re.match(
         r"(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
@@ -503,11 +501,12 @@ def _bare(
 def _is_name(value: str, name: str) -> bool:
     """Whether a value is a name: the same one, or that of another secret: password=db_password."""
     value = value.lstrip("@:$")
+    if name.lstrip("-") in ("secret", "secrets"):
+        value = value.replace("-", "_")  # --secret=db-pass
     dotted = _pattern("reference").fullmatch(value)  # config.get("db.password")
     value = value.rpartition(".")[2] if dotted else value
-    if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
-        return True
-    if _words(value) == _words(name):
+    same = value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1])
+    if same or _words(value) == _words(name):
         return True
     several = dotted or len(_words(value)) > 1 or value.lower().endswith(name.lower())
     header = _pattern("header name").fullmatch(value)
@@ -617,7 +616,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
     options: tuple[str, ...] = ()
     setting = 0  # number of words after which a name may come
     for number, argument in enumerate(command):
-        if shell and argument in _ENDS:
+        if shell and argument in _data()["ends"]:
             takes, several, login, setting, options = Sureness.NOT, False, False, 0, ()
             yield argument
             continue
@@ -653,7 +652,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             if setting and word[:1] != "-":
                 setting -= 1
                 after = [*command[number + 2 : number + 3], "-"][0]
-                if "=" not in word and (not shell or after in _ENDS or after[0] == "-"):
+                if "=" not in word and (not shell or after in _data()["ends"] or after[0] == "-"):
                     takes = max(takes, sureness(word))
             if not takes and _is_known(word):
                 takes = Sureness.IF_MIXED  # connect net password S, create x secret_access_key S
@@ -672,8 +671,8 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
 
 def _is_known(word: str) -> bool:
     """Whether a word is a name that only secrets have."""
-    sure = word.isidentifier() and sureness(word) == Sureness.SURE
-    return sure and (len(_words(word)) > 1 or word.lower() in _data()["words"]["passwords"])
+    several = len(_words(word)) > 1 or word.lower() in _data()["words"]["passwords"]
+    return several and word.isidentifier() and sureness(word) == Sureness.SURE
 
 
 def _in_quotes(word: str, counts: Counter[str]) -> str:
@@ -708,12 +707,12 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool, literal: bool)
             return f"{name}={hidden}"
         sure = _of_option(name) if name[0] == "-" else Sureness.NOT if shell else sureness(name)
         meant = _is_name(value, name) and (shell or not re.search(r"\d", value))
-        if name[0] != "-" and (meant or _is_expression(value)):
+        if (name[0] != "-" or name == "--secret") and (meant or _is_expression(value)):
             return ""
         return f"{name}={HIDDEN}" if sure and _worth(value, sure, literal) else ""
     for option in options:
         short, value = option.strip("=:"), word[2:]
-        variable = value.lstrip('"')[:1] == "$" and not literal
+        variable = re.match(r'<|"*\$', value) and not literal
         if len(short) == 2 and word.startswith(short) and len(word) > 3 and not variable:
             return short + (HIDDEN if option[0] != ":" else _login(value) or value)
     if word.startswith("pass:") and "-passin" in options:
