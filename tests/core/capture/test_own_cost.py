@@ -154,6 +154,21 @@ def test_of_short_steps_with_gaps_a_part_is_asked_for_all_and_the_writing_is_exa
     assert left < len(asked) <= left + 8
 
 
+def test_a_long_first_step_does_not_hide_what_short_ones_cost(monkeypatch):
+    """A program that compiles for ten seconds, and then has steps of a millisecond with gaps between them."""
+    recorder, time, own = Recorder("unused"), 0, 0
+    recorder.deadline = 1 << 62
+    recorder.spending.append(lambda: Spent("a part", own, 1, 1, 0))
+    monkeypatch.setattr(own_cost, "perf_counter_ns", lambda: time)
+    for took, cost in [(10**10, 1000), *[(10**6, 50_000)] * 1000]:
+        recorder.step_begins()
+        time += took
+        own += cost
+        recorder.step_ends()
+        time += took
+    assert recorder._steps.own == pytest.approx(1000 * 50_000, rel=0.03)
+
+
 def test_the_latest_figure_of_a_part_counts(tmp_path):
     """A part that is cut off has what was told each second."""
     session.start(RecorderCapture(tmp_path))
