@@ -123,8 +123,12 @@ def write_natively(writes: Callable[[Recorder, int], Writing] | None) -> None:
             emitter._choose()
 
 
-def _nothing(*_: object, **__: object) -> None:
-    """Do nothing: there is no sink."""
+#: What does nothing: there is no sink.
+_NO_WRITING: Final[Writing] = (
+    lambda prepared, seq=-1, fwd_thread=0: None,
+    lambda complete=None: None,
+    lambda prepared: None,
+)
 
 
 class Emitter:
@@ -345,7 +349,7 @@ class Emitter:
 
     def _choose(self) -> None:
         nvtx, recorder = self._nvtx, self._recorder
-        writing: Writing = _nothing, _nothing, _nothing
+        writing = _NO_WRITING
         if nvtx is not None:
             writing = _renewing(nvtx) if self._forked else _nvtx_only(nvtx)
         if recorder is not None:
