@@ -25,6 +25,7 @@ from opscope.core.capture.own_cost import record_ns
 from opscope.core.capture.recorder_sink import Recorder, pop_code
 from opscope.core.payload import MAX_FWD_THREAD, MAX_SEQ
 from opscope.core.recording_format import PAYLOAD, RECORD
+from tests.command import opscope as opscope_command
 
 TEXTS = [Emitter("made up").prepare(text) for text in ("one", "two", "three")]
 NEVER = 1 << 62
@@ -303,6 +304,13 @@ def framework(monkeypatch, tmp_path):
     monkeypatch.setitem(adapters._installed, "made up", object())
     monkeypatch.setattr(adapters, "_tried_natives", False)
     monkeypatch.setattr(emit, "_native", None)
+
+
+def test_it_is_built_ahead(native, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path))
+    assert opscope_command("build", "jax").returncode == 0
+    monkeypatch.setenv("CC", "nothing")
+    assert ranges.build().parent == tmp_path
 
 
 def test_nothing_is_built_until_something_is_recorded(framework, native, tmp_path):
