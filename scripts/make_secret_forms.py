@@ -233,7 +233,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         r"\b(?:(?:openai|anthropic|cohere|replicate|comet_ml|pinecone|groq|mistralai|together|deepgram|assemblyai|tavily"
         r"|serpapi|slack_sdk|telegram|telebot|discord|stripe|sendgrid|github|gitlab|notion_client|airtable|voyageai|ai21"
         r"|neptune|wandb)\.\w{1,40}|\w{0,20}(?:OpenAI|Anthropic|Cohere|Pinecone|Github|Gitlab|Groq|Mistral|WebClient"
-        r"|APIClient|ApiClient|TeleBot))\(\s?[\"'](?P<value>(?=[A-Za-z_\-]{0,60}\d)[\w\-]{24,200})[\"']",
+        r"|APIClient|ApiClient|TeleBot|Experiment))\(\s?[\"'](?P<value>(?=[A-Za-z_\-]{0,60}\d)[\w\-]{24,200})[\"']",
     ),
     # a word of its own place after a command's words
     (
@@ -706,6 +706,31 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         r"\b(?:bcrypt\.(?:hash|hashpw|checkpw|compare)|(?:generate|check)_password_hash|(?:make|hash|set)_password|crypt|(?:pwd|crypt|password)_?\w{0,20}\.(?:hash|verify)"
         r"|(?:\w{0,20}_crypt|bcrypt|argon2\w{0,5}|Hasher\(\))\.(?:hash|verify))\(\s?[rbu]?[\"'](?P<value>[^\"'\n]{4,80})[\"']",
     ),
+    (
+        "user and password",
+        ":' :\"",
+        r"(?<![\w/@.:])[A-Za-z][\w.\-/\\]{0,80}:(?P<quote>[\"'])(?P<value>[^\"'\n]{3,80})(?P=quote)@(?=[A-Za-z\[]|\d+\.\d)",
+    ),
+    (
+        "named value",
+        "variable␣",
+        r"(?i)\bvariable\s+\"\w{0,40}(?:password|passwd|passphrase|secret|token|api_?key)\w{0,20}\"\s*\{[^{}]{0,200}?\bdefault\s*=\s*\"(?P<value>[^\"\n$]{2,200})\"",
+    ),
+    (
+        "netrc",
+        "password",
+        r"(?m)^[ \t]*(?:user|login)\s+\S{1,200}[ \t]*\n[ \t]*password\s+(?P<value>[^\s=:]\S*)[ \t]*$",
+    ),
+    (
+        "named value",
+        "password",
+        r"(?i)\bpassword\s(?:[^\n:]{0,80}:\s{1,8}(?P<value>[0-9a-f]{32})\s*$)",
+    ),
+    (
+        "named value",
+        "password␣for␣",
+        r"(?i)\bpassword\sfor\s(?:the\s)?[\w.\-]{1,40}\suser(?:\s\([^()\n]{0,120}\))?:\s(?P<value>(?=\S{0,80}[A-Z\d])[^\s\"'<>(){}$]{6,200})",
+    ),
     ("login", "oathtool", r"\boathtool\s(?:-{1,2}[\w=\-]{1,40}\s){1,6}(?P<value>[A-Za-z0-9]{8,})"),
     # Secret.from_string("…"), not Secret.from_name("…")
     (
@@ -860,7 +885,7 @@ FIXED: Final = r"parola d'ordine|κωδικός πρόσβασης|mot de passe|
 PHRASES: Final = (
     r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|mdp|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
     r"\s(?:for|in|at|on|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
-    r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)\s)"
+    r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)(?:\s|:\s))"
     rf"|{FIXED}"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
     r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
@@ -895,7 +920,7 @@ PATTERNS: Final[dict[str, str]] = {
     "block": r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)",
     "items": r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)",
     "next line": r"[ \t]*\n( +[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
-    "bare": r"[^\s&;,'\"`}\])\\<](?:\\ (?=\w)|,(?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
+    "bare": r"[^\s&;,'\"`}\])\\<](?:\\[ $&;=#!()](?=\S)|,(?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
     "line": r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))",
     "several": r"(?:^|\n)[ \t]*\(?(?:[\w.]+,[ \t]*){1,8}[\w.]+$",
     "braces": r"\{[^{}]{0,4096}\}?",
@@ -917,10 +942,11 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
     "else": (
-        r"(?!\s?[\w.]{0,60}(?:password|passwd|credentials?|secret)\()[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
+        r"(?!\s?[\w.]{0,60}(?:password|passwd|credentials?|secret)\()[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|(?:,\s?None)?[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
         r"(?=[rbf]?[\"'])"
     ),
     "phrase": (
+        r"[^\s\"'`(){}\[\]<>]+(?=[ \t\r]*(?:\n|$))|"
         r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
         r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
     ),
@@ -932,7 +958,7 @@ PATTERNS: Final[dict[str, str]] = {
     "header name": r"X-[A-Za-z\-]+|(?=.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-){1,2}[A-Z][a-z]+",
     "header": (
         r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=<redacted>|secure|httponly)(?:;\s{0,4}|[\"'\s]|$)+)[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
-        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4})(?=[^\s\"'])"
+        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4}|[A-Za-z_.]+\[[\"'])(?=[^\s\"'])"
     ),
     "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
     "bearer": (
@@ -945,9 +971,9 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # What stands for a value that is given elsewhere.
     "placeholder": (
-        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\(\w+|(?:TEXT|STRING|STR|VALUE|PASSWORD|PASS|SECRET|TOKEN|KEY|PATH|FILE|NAME|URL)|%\w+%|<.*>|\[\w*\]|\{\{.*|\{(?!(?=\D{0,40}\d)(?=[^A-Za-z]{0,40}[A-Za-z])[A-Za-z0-9+/=]{8,}\}$).*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
+        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\(\w+|(?:TEXT|STRING|STR|VALUE|PASSWORD|PASS|SECRET|TOKEN|KEY|PATH|FILE|NAME|URL)|%\w+%|<.*>|\[\w*\]|\{\{.*|\{(?!(?=\D{0,40}\d)(?=[^A-Za-z]{0,40}[A-Za-z])[A-Za-z0-9+/=]{8,}\}$).*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+(?:\s.*)?|id=[\w.\-]+(?:,.*)?|&lt;.*|\(.*"
         r"|\?[a-z ]+|`\D*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,})\D{0,4}"
-        r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
+        r"|(?i:my[-_ ]\D*|(?:your|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest|negotiate|ntlm|kerberos)(?:\s*|\s[${<%*\[].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
         r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|[A-Z_]{1,40}_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
         r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
@@ -969,6 +995,8 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # A user's name, after which even "pass" is a password.
     "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",
+    # after a variable for it alone
+    "command": r"[^\s\"'()]+ +(?!(?:or|and|if|else|in|is|not|for)\b)[a-z./][\w./\-]*(?:\s|$)",
     "section": r"(?m)^\[[\w.\- ]{1,40}\][ \t]*$",
     "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
     # A function that names a secret and returns it: get_password("service", "user").

@@ -14,12 +14,16 @@ case ${1:-} in full | deep)
     ;;
 esac
 environment "${VENV:-$root/.venv}" 'tox>=4.20'
-case " $* " in
-*" -e "* | *" -e="* | *" -e"[a-z]*) ;;
-*)
-    echo "every environment: about 12 GB in .tox, and 30 to 80 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
-        "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint)" >&2
-    ;;
-esac
 cd "$root"
-exec "$bin/tox" run "$@"
+case " $* " in
+*" -e "* | *" -e="* | *" -e"[a-z]*) exec "$bin/tox" run "$@" ;;
+esac
+echo "every environment: about 12 GB in .tox, and 25 to 60 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
+    "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint)" >&2
+# `core` keeps two processors busy. The others wait for browsers, servers and ends of programs a good part of their
+# time: two of them run beside each other (docs/testing.md). What an environment prints comes when it ends.
+status=0
+"$bin/tox" run -e lint,core "$@" || status=$?
+others=$("$bin/tox" list -d --no-desc -qq | grep -vx -e lint -e core | paste -sd,)
+"$bin/tox" run-parallel --parallel 2 --parallel-no-spinner -e "$others" "$@" || status=$?
+exit "$status"

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import hashlib
 import itertools
 import json
 import os
@@ -210,12 +209,6 @@ def private(command: Sequence[str]) -> tuple[str, ...]:
     return (first,) if len(command) == 1 else (first, LEFT_OUT)
 
 
-def private_host(host: str, boot: str | None) -> str:
-    """Return a name that is the same for all processes of a machine and does not identify the machine."""
-    key = hashlib.sha256((boot or "").encode()).digest()
-    return "host-" + hashlib.blake2s(host.encode(), key=key, digest_size=4).hexdigest()
-
-
 def private_text(text: str) -> str:
     """Return ``text`` without secrets and without folders of absolute paths; file names stay."""
     return _pattern("folders").sub("", redact_text(text))
@@ -326,6 +319,8 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         sign = _pattern("sign").match(text, at) if sure else None
         if sign is None or (sign["comma"] and not _is_pair(text, name, sign)):
             continue
+        if name[0].lower() == "pin" and not re.match(r"\W*\d[\d ]{2,}", text[sign.end() : at + 40]):
+            continue  # of a board, or of a package
         before = text[max(0, name.start() - 1) : name.start()]
         if before == sign[0] == ":" or (sign["close"] and text.startswith("::", name.start() - 2)):
             continue  # an address of parts: arn:…:secret:x, "AWS::…::ApiKey": x
@@ -462,6 +457,9 @@ def _bare(
     # of a shell, or below a section's line of an INI file, where nothing is an expression
     plain = text.endswith(f"export {name}", 0, sign.start())
     plain = plain or bool(_pattern("section").search(text, max(0, at - 2000), at))
+    if before in ("", "\n") and sign[0] == "=":
+        plain = plain or bool(_pattern("command").match(text, at))
+    plain = plain or bool(re.match(r"\)\w", text[value.end() : value.end() + 2]))  # a(7)b
     if not plain and _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
         return
     typed = sign["colon"] and re.match(
@@ -559,6 +557,8 @@ def _inside(text: str, quote: re.Match[str]) -> tuple[int, int, int]:
     end = text.find(mark, start)
     while end > 0 and len(mark) == 1 and text[end - 1] == "\\" and text[end - 2] != "\\":
         end = text.find(mark, end + 1)
+    while mark == "'" and end > 0 and text.startswith("'\\''", end):  # a quote in a shell's quotes
+        end = text.find(mark, end + 4)
     stop = text.find("\n", start)
     if (
         len(mark) == 1
