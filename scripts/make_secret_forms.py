@@ -130,6 +130,22 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "sourcegraph": ("sgp_", r"sgp_(?:[a-fA-F0-9]{16}_|local_)?[a-fA-F0-9]{16,}"),
     "sentry": ("sntrys_", r"sntrys_eyJ[\w+/=-]{20,}"),
     "grafana": ("gl", r"gl(?:sa|c)_[\w+/=]{20,}"),
+    "buildkite": ("bk", r"bk(?:ua|at|ct|aj)_[\w-]{20,}"),
+    "circleci": ("cci", r"CCI(?:PAT|PRJ)_\w{16,}"),
+    "crates": ("cio", r"cio[A-Za-z0-9]{32}"),
+    "planetscale": ("pscale_", r"pscale_(?:tkn|pw|oauth)_[\w.=-]{16,}"),
+    "fly": ("fm", r"fm[12][ar]?_[\w+/=-]{40,}"),
+    "hubspot": ("pat-", r"pat-(?:na|eu)\d-[\w-]{20,}"),
+    "postman": ("pmak-", r"PMAK-[\w-]{20,}"),
+    "dynatrace": ("dt0", r"dt0[a-z]\d{2}\.\w{8,}\.\w{16,}"),
+    "linear": ("lin_", r"lin_(?:api|oauth)_\w{20,}"),
+    "brevo": ("xkeysib-", r"xkeysib-[\w-]{20,}"),
+    "terraform": (".atlasv1.", r"\w{10,}\.atlasv1\.[\w-]{20,}"),
+    "perplexity": ("pplx-", r"pplx-\w{20,}"),
+    "databricks": ("dapi", r"dapi[a-f0-9]{32}(?:-\d)?"),
+    "pulumi": ("pul-", r"pul-[a-f0-9]{20,}"),
+    "digitalocean": ("do", r"do[opr]_v1_[a-f0-9]{20,}"),
+    "shopify": ("shp", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{16,}"),
     "heroku": ("hrku-", r"HRKU-[\w-]{30,}"),
     "age": ("age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
     "json-web-token": ("eyj", r"eyJ[\w-]{8,}(?:\.[\w-]+){1,4}"),
@@ -189,7 +205,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "netrc",
         "password",
         r"\b(?:machine\s+\S{1,200}|default)\s+(?:(?:login|port|account)\s+\S{1,200}\s+){1,3}password\s+"
-        r"(?P<value>\S+)",
+        r"(?P<value>(?!<[A-Za-z]+\s)\S+)",
     ),
     ("netrc", "password", r"\bmachine\s+\S{1,200}\s+password\s+(?P<value>\S+)\s+login\s"),
     ("netrc", "password", r"(?m)^[ \t]*login\s+\S{1,200}\s+password\s+(?P<value>\S+)$"),
@@ -208,7 +224,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "option",
         "mysql sshpass mariadb",
-        r"[\"'](?:mysql\w*|sshpass|mariadb)[\"'],[^\]\n]{0,200}?[\"']-p(?P<value>[^\"'\n]+)",
+        r"[\"'](?:mysql\w*|sshpass|mariadb)[\"'][, ][^\]\n]{0,200}?[\"']-p(?P<value>[^\"'\n]+)",
     ),
     (
         "named value",
@@ -388,7 +404,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "pwd password",
-        r"(?i);\s?(?:pwd|password)=\{(?![A-Za-z_]*(?:pass|pw|secret|token)[A-Za-z_]*\})(?P<value>[^{}\n]+)\}",
+        r"(?i);\s?(?:pwd|password)=\{(?!\d{0,2}\}|[A-Za-z_]*(?:pass|pw|secret|token)[A-Za-z_]*\})(?P<value>[^{}\n]+)\}",
     ),
     (
         "named value",
@@ -690,7 +706,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "one-time one␣time otp code",
-        r"(?i)\b(?:one[- ]time (?:password|passcode|code|pin)|otp|(?:verification|security|login|sms|2fa) code)(?:\s(?:for|of)\s\S{1,40})?(?:\sis\s?:?|:)\s(?P<value>\d{3}[ \-]?\d{3,5})\b",
+        r"(?i)\b(?:one[- ]time (?:password|passcode|code|pin)|otp|(?:verification|security|login|sms|2fa) code)(?:\s(?:for|of)\s\S{1,40})?(?:\sis\s?:?|:)?\s(?P<value>\d{3}[ \-]?\d{3,5})\b",
     ),
     ("URL", "appid= app_id=", r"(?i)[?&]app_?id=(?P<value>(?=[a-z_\-]{0,80}\d)[\w\-]{24,})"),
     ("login", "::server", r"\b(?P<value>K10[0-9a-f]{16,}::server:\w+)"),
@@ -730,6 +746,27 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "named value",
         "password␣for␣",
         r"(?i)\bpassword\sfor\s(?:the\s)?[\w.\-]{1,40}\suser(?:\s\([^()\n]{0,120}\))?:\s(?P<value>(?=\S{0,80}[A-Z\d])[^\s\"'<>(){}$]{6,200})",
+    ),
+    (
+        "named value",
+        "password␣for␣",
+        r"(?i)\bset\s+password\s+for\s+[^\n=;]{1,120}=\s?(?:password\()?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
+    ),
+    (
+        "named value",
+        "unseal␣key key␣to␣ secret␣( password␣( token␣( key␣(",
+        r"(?i)\b(?:unseal key(?: \d+)?|key to (?:your )?netrc(?: file)?|(?:secret|password|passphrase|token|key)\s\([^()\n]{1,40}\)):\s"
+        r"(?P<value>(?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])[^\s\"'<>(){}$]{8,200})",
+    ),
+    (
+        "named value",
+        "recovery␣code backup␣code scratch␣code",
+        r"(?i)\b(?:recovery|backup|scratch) codes?\s?:\s{1,4}(?P<value>(?=[a-z\-]{0,14}\d)(?:[a-z\d\-]{6,14}[ ,\n]{1,3}){1,15}(?=[a-z\-]{0,14}\d)[a-z\d\-]{6,14})",
+    ),
+    (
+        "option",
+        "option(",
+        r"\bOption\(\s?[\"'](?P<value>[^\"'\n]{4,80})[\"'],\s?[\"']--?[\w\-]{0,40}(?:password|passphrase|secret|token|api-key)[\"']",
     ),
     ("login", "oathtool", r"\boathtool\s(?:-{1,2}[\w=\-]{1,40}\s){1,6}(?P<value>[A-Za-z0-9]{8,})"),
     # Secret.from_string("…"), not Secret.from_name("…")
@@ -820,7 +857,7 @@ WORDS: Final[dict[str, str]] = {
     " dim prompt required enabled url uri endpoint manager provider store var hint label attempts count counts expiry"
     " expires ttl reset strength validator sharing santa format version mode method class cls list index idx schema"
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
-    " errors info stdin step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
+    " operator controller driver injector scanner errors info stdin step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
     " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps policies rule rules requirements",
     # before "secret": the value is a secret's name
@@ -833,7 +870,7 @@ WORDS: Final[dict[str, str]] = {
     " ungültiges vergessen bestätigen nicht и или для не",
     # a value that is none
     "bare": "pw pwd passwd password passphrase creds credentials",
-    "switches": "masked filtered scrubbed omitted removed true false none null nil undefined yes no on off auto default required optional missing invalid valid"
+    "switches": "ro rw text inherit include same-origin omit masked filtered scrubbed omitted removed true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
     " string bool boolean number float object any bytearray unknown never always prompt ask stdin files bearer basic digest jwt anonymous new value values utf-8 utf8 ascii latin1 to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
 }
@@ -936,7 +973,7 @@ PATTERNS: Final[dict[str, str]] = {
     "quoted": r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)",
     # What may stand before a text in quotes: brackets, and functions that only wrap it.
     "open": (
-        r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
+        r"(?:[A-Za-z_]\w{0,40}(?:\.|::)){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
         r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
         r"|&\w{1,40}[ ]|[(\[]\s{0,80}|[\"'][^\"'\n]?[\"']\.join\(|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
     ),
@@ -946,7 +983,7 @@ PATTERNS: Final[dict[str, str]] = {
         r"(?=[rbf]?[\"'])"
     ),
     "phrase": (
-        r"[^\s\"'`(){}\[\]<>]+(?=[ \t\r]*(?:\n|$))|"
+        r"[^\s\"'`(){}\[\]<>][^\s\"'`]*?(?=[,;)]*[ \t\r]*(?:\n|$))|"
         r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
         r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
     ),
@@ -957,7 +994,7 @@ PATTERNS: Final[dict[str, str]] = {
     # The name of a header that carries a secret, in place of its value.
     "header name": r"X-[A-Za-z\-]+|(?=.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-){1,2}[A-Z][a-z]+",
     "header": (
-        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=<redacted>|secure|httponly)(?:;\s{0,4}|[\"'\s]|$)+)[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
+        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=(?:<[^<>\n]{1,40}>|\$\{?\w{1,40}\}?|\*{3,}|\.{3})|secure|httponly)(?:;\s{0,4}|[\"'\s]|$)+)[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
         r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4}|[A-Za-z_.]+\[[\"'])(?=[^\s\"'])"
     ),
     "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
@@ -973,10 +1010,10 @@ PATTERNS: Final[dict[str, str]] = {
     "placeholder": (
         r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\(\w+|(?:TEXT|STRING|STR|VALUE|PASSWORD|PASS|SECRET|TOKEN|KEY|PATH|FILE|NAME|URL)|%\w+%|<.*>|\[\w*\]|\{\{.*|\{(?!(?=\D{0,40}\d)(?=[^A-Za-z]{0,40}[A-Za-z])[A-Za-z0-9+/=]{8,}\}$).*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+(?:\s.*)?|id=[\w.\-]+(?:,.*)?|&lt;.*|\(.*"
         r"|\?[a-z ]+|`\D*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,})\D{0,4}"
-        r"|(?i:my[-_ ]\D*|(?:your|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
+        r"|(?i:my[-_ ]\D*(?:pass|pw|secret|token|key|cred|value)\D*|(?:your|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest|negotiate|ntlm|kerberos)(?:\s*|\s[${<%*\[].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
         r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|[A-Z_]{1,40}_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
-        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
+        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|\{\d*|(?:Get|Read|New|Import)-[A-Z]\w+|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
     ),
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (
@@ -986,11 +1023,11 @@ PATTERNS: Final[dict[str, str]] = {
     # The dollar sign of a value, unless it is one of a variable's name in capitals or of an expression.
     "dollar": r"(?<![^=:])\$+(?![A-Z_\d]*$|[{($])",
     # A number, or an address in memory.
-    "number": r"[\d.,:+\-e]+|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
+    "number": r"[\d.,:+\-e]+|v\d+(?:\.\d+)+\w{0,6}|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
     "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
     # A path, or an option: add_argument("--password", "-p").
     "path": (
-        r"https?://[\w.:\[\]\-]{1,200}(?:/[a-z_./\-]{0,200})?|(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
+        r"https?://[\w.:\[\]\-]{1,200}(?:/[a-z_./\-]{0,200})?|@?(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*(?::r[ow])?"
         r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)|-\w|--[A-Za-z_\-]+"
     ),
     # A user's name, after which even "pass" is a password.

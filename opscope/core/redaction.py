@@ -455,7 +455,7 @@ def _bare(
     if value[0].isidentifier() and name.startswith(("self.", "this.", "cls.")):
         return  # self.password = given
     # of a shell, or below a section's line of an INI file, where nothing is an expression
-    plain = text.endswith(f"export {name}", 0, sign.start())
+    plain = text.endswith(f"export {name}", 0, sign.start()) or (before, sign[0]) == ("{", ":=")
     plain = plain or bool(_pattern("section").search(text, max(0, at - 2000), at))
     if before in ("", "\n") and sign[0] == "=":
         plain = plain or bool(_pattern("command").match(text, at))
@@ -463,7 +463,7 @@ def _bare(
     if not plain and _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
         return
     typed = sign["colon"] and re.match(
-        r"(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
+        r"[A-Z]\w*<|(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
         text[at : at + 80],
     )
     shell = name.isupper() and sign[0] == "=" and not value[0].isupper()  # DB_SECRET=key_of_us
