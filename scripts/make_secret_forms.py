@@ -422,7 +422,11 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "requirepass masterauth",
         r"\b(?:requirepass|masterauth)[ \t]+(?![\"']{2})(?P<value>[^\s=:]\S*)",
     ),
-    ("login", "wpa_passphrase", r"\bwpa_passphrase\s+[^\s`$]\S*\s+(?P<value>[^\s`$]\S*)"),
+    (
+        "login",
+        "wpa_passphrase",
+        r"\bwpa_passphrase\s+[^\s`$]\S*\s+(?:(?P<quote>[\"'])(?=[^\"'\n]{1,80}[\"']))?(?P<value>(?(quote)[^\"'\n]+|[^\s`$]\S*))",
+    ),
     (
         "login",
         "htpasswd mosquitto_passwd",
@@ -684,7 +688,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         SAID.replace(" ", "␣").replace("|", "␣ ") + "␣",
-        rf"(?i)[,;/(]\s?(?:{SAID})\s(?P<value>(?=[^\s]{{0,80}}\d)(?=[^\s]{{0,80}}[A-Za-z])[^\s\"'()=<>{{}}\[\],]{{6,80}})(?=[\s,;)]|\.?$)",
+        rf"(?i)[,;/(]\s?(?:(?:with|and|the|initial|temporary|new|default|root|admin)\s){{0,3}}(?:{SAID})\s(?P<value>(?=[^\s]{{0,80}}\d)(?=[^\s]{{0,80}}[A-Za-z])[^\s\"'()=<>{{}}\[\],]{{6,80}})(?=[\s,;)]|\.?$)",
     ),
     (
         "named value",
@@ -768,6 +772,23 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "option(",
         r"\bOption\(\s?[\"'](?P<value>[^\"'\n]{4,80})[\"'],\s?[\"']--?[\w\-]{0,40}(?:password|passphrase|secret|token|api-key)[\"']",
     ),
+    # password, host = "S", "h"
+    (
+        "named value",
+        "password, passwd, pwd, passphrase, secret, api_key, apikey,",
+        r"(?m)^[ \t]*\(?\w{0,40}(?:password|passwd|pwd|passphrase|secret|api_?key),\s?[\w, ]{1,80}\)?\s?=\s?\(?\s?[rbf]?[\"'](?P<value>[^\"'\n]{3,200})[\"']\s?,",
+    ),
+    (
+        "named value",
+        "key␣' key␣\" token␣' token␣\" secret␣' secret␣\" password␣' password␣\"",
+        r"(?i)\b(?:invalid|wrong|bad|incorrect|expired|rejected|with|using|unknown)\s(?:\w{1,20}\s)?(?:api[_ \-]?key|token|secret|password)\s[\"']"
+        r"(?P<value>(?=[^\"'\n]{0,200}\d)(?=[^\"'\n]{0,200}[A-Za-z])[^\s\"'<>{}$]{8,200})[\"']",
+    ),
+    (
+        "login",
+        "pgp_sym_ aes_encrypt aes_decrypt",
+        r"(?i)\b(?:pgp_sym_(?:en|de)crypt(?:_bytea)?|aes_(?:en|de)crypt)\([^,\n]{1,80},\s?'(?P<value>[^'\n]{3,80})'",
+    ),
     ("login", "oathtool", r"\boathtool\s(?:-{1,2}[\w=\-]{1,40}\s){1,6}(?P<value>[A-Za-z0-9]{8,})"),
     # Secret.from_string("…"), not Secret.from_name("…")
     (
@@ -813,7 +834,7 @@ HARMLESS: Final = (
 #: Names: docs of ``opscope/core/redaction.py`` say what each list does.
 WORDS: Final[dict[str, str]] = {
     # whatever the value is, unless it is a switch, a path or an expression
-    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials cred"
+    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk puk कूटशब्द secret secrets credential credentials cred"
     " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
     " masterauth kennwort geheimnis passe tilgangskode şifreniz şifresi parolanız passordet lösenordet пароля паролем contrasena contrasenia contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
@@ -843,7 +864,7 @@ WORDS: Final[dict[str, str]] = {
     " begin max min num n per each extra new added prompt output input task class register think separator cache"
     " total public sub word design current text target source draft",
     # before "code"
-    "codes": "token activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
+    "codes": "door gate alarm entry unlock token activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
     # before "pass": whose it is
     "owners": "storage admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail default"
     " email http basic auth vpn wifi service account host key cert store login ansible jenkins mongo rabbitmq svc ssl",
@@ -870,7 +891,7 @@ WORDS: Final[dict[str, str]] = {
     " ungültiges vergessen bestätigen nicht и или для не",
     # a value that is none
     "bare": "pw pwd passwd password passphrase creds credentials",
-    "switches": "ro rw text inherit include same-origin omit masked filtered scrubbed omitted removed true false none null nil undefined yes no on off auto default required optional missing invalid valid"
+    "switches": "nullptr ro rw text inherit include same-origin omit masked filtered scrubbed omitted removed true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
     " string bool boolean number float object any bytearray unknown never always prompt ask stdin files bearer basic digest jwt anonymous new value values utf-8 utf8 ascii latin1 to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
 }
@@ -918,10 +939,10 @@ LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth --basic
 ENDS: Final = ["\n", "|", "||", "&", "&&", ";"]
 SETTERS: Final = "set setx setenv config modify -env -genv %env %set_env env ENV ARG obscure"
 #: Names of several words: those that are always the same, and all.
-FIXED: Final = r"parola d'ordine|κωδικός πρόσβασης|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
+FIXED: Final = r"parola d'ordine|κωδικός πρόσβασης|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน|পাসওয়ার্ড|கடவுச்சொல்|పాస్వర్డ్|પાસવર્ડ"
 PHRASES: Final = (
-    r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|mdp|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
-    r"\s(?:for|in|at|on|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
+    r"(?:\w{1,30}-)?(?:passwor[dt]|passwd|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|mdp|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
+    r"\s(?:for|in|at|on|für|im|am|vom|beim|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
     r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)(?:\s|:\s))"
     rf"|{FIXED}"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
@@ -934,7 +955,7 @@ PATTERNS: Final[dict[str, str]] = {
         r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=)|\)(?=\s?=\s?[(\[]))?[ \t\u200f]{0,8}(?:"
         # password: str =
         r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[](?:[\w.\[\], |&'?]|\(\)){0,40}?\s{0,4}=(?!=)\s{0,4}"
-        r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
+        r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"`]))"
         r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]"
         r"|\bin\s(?=[\[(][rbf]?[\"'])|\bto\s(?=[\"'])|\)?(?<=[\])])\sor\s(?=[rbf]?[\"']))"
         r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
@@ -974,7 +995,7 @@ PATTERNS: Final[dict[str, str]] = {
     # What may stand before a text in quotes: brackets, and functions that only wrap it.
     "open": (
         r"(?:[A-Za-z_]\w{0,40}(?:\.|::)){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
-        r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
+        r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|ib|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
         r"|&\w{1,40}[ ]|[(\[]\s{0,80}|[\"'][^\"'\n]?[\"']\.join\(|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
     ),
     # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
@@ -982,6 +1003,8 @@ PATTERNS: Final[dict[str, str]] = {
         r"(?!\s?[\w.]{0,60}(?:password|passwd|credentials?|secret)\()[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|(?:,\s?None)?[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
         r"(?=[rbf]?[\"'])"
     ),
+    # to the character ~ before the name: a quote, or a semicolon
+    "until": r"(?:[^~\n=;&|<>$-]|;(?=[^\s=;&|<>$-]+[\"']))*(?=~|\Z)",
     "phrase": (
         r"[^\s\"'`(){}\[\]<>][^\s\"'`]*?(?=[,;)]*[ \t\r]*(?:\n|$))|"
         r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
@@ -1010,10 +1033,10 @@ PATTERNS: Final[dict[str, str]] = {
     "placeholder": (
         r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\(\w+|(?:TEXT|STRING|STR|VALUE|PASSWORD|PASS|SECRET|TOKEN|KEY|PATH|FILE|NAME|URL)|%\w+%|<.*>|\[\w*\]|\{\{.*|\{(?!(?=\D{0,40}\d)(?=[^A-Za-z]{0,40}[A-Za-z])[A-Za-z0-9+/=]{8,}\}$).*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+(?:\s.*)?|id=[\w.\-]+(?:,.*)?|&lt;.*|\(.*"
         r"|\?[a-z ]+|`\D*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,})\D{0,4}"
-        r"|(?i:my[-_ ]\D*(?:pass|pw|secret|token|key|cred|value)\D*|(?:your|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
+        r"|(?i:(?:my|the|some)[-_ ]\D*(?:pass|pw|secret|token|key|cred|value|name|user|account)\D*|(?:your|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest|negotiate|ntlm|kerberos)(?:\s*|\s[${<%*\[].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
         r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|[A-Z_]{1,40}_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
-        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|\{\d*|(?:Get|Read|New|Import)-[A-Z]\w+|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
+        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|@[A-Z][\w.]+\(.*|(?:op|vault|aws|gcloud|kubectl|bw|doppler|sops|cat|openssl|pwgen)\s[\w/\-]+.*|\{\d*|(?:Get|Read|New|Import)-[A-Z]\w+|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
     ),
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (

@@ -19,11 +19,6 @@ case " $* " in
 *" -e "* | *" -e="* | *" -e"[a-z]*) exec "$bin/tox" run "$@" ;;
 esac
 echo "every environment: about 12 GB in .tox, and 25 to 60 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
-    "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint)" >&2
-# `core` keeps two processors busy. The others wait for browsers, servers and ends of programs a good part of their
-# time: two of them run beside each other (docs/testing.md). What an environment prints comes when it ends.
-status=0
-"$bin/tox" run -e lint,core "$@" || status=$?
-others=$("$bin/tox" list -d --no-desc -qq | grep -vx -e lint -e core | paste -sd,)
-"$bin/tox" run-parallel --parallel 2 --parallel-no-spinner -e "$others" "$@" || status=$?
-exit "$status"
+    "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint). What one prints comes when it ends." >&2
+# Two at a time: one waits for a browser, a server or the end of a program while the other computes (docs/testing.md).
+exec "$bin/tox" run-parallel --parallel 2 --parallel-no-spinner "$@"

@@ -121,7 +121,7 @@ def sureness(name: str) -> Sureness:
     if not about and any(word in kinds["passwords"] for word in before):
         return Sureness.SURE  # passwort_datenbank, mot_de_passe_admin
     pairs = zip(before, words[1:], strict=False)
-    if not kinds["sure"].intersection(before) and not any(
+    if not (kinds["sure"] - {"pin"}).intersection(before) and not any(
         joined.fullmatch(a + b) for a, b in pairs
     ):
         return Sureness.NOT
@@ -488,7 +488,7 @@ def _bare(
     # Environment="PASSWORD=a phrase", UID=sa;PWD=a phrase;
     phrase = None
     if sign["equal"] and before in ("'", '"', ";"):
-        phrase = _re(rf"[^{before}\n=;&|<>$-]*(?={before}|\Z)").match(text, at)
+        phrase = _re(_data()["patterns"]["until"].replace("~", before)).match(text, at)
     elif sign["equal"] and sure == Sureness.SURE and _alone(text, at, sign):
         phrase = _pattern("phrase").match(text, at)
         if phrase is not None and _pattern("prose").fullmatch(phrase[0]):
@@ -687,7 +687,7 @@ def _next_sureness(word: str, options: tuple[str, ...]) -> Sureness:
         return Sureness.SURE
     if word in ("login", "authtoken"):
         return Sureness.IF_MIXED
-    if word[:1] != "-" or not re.fullmatch(r"-{1,2}\d?[^\W\d][\w.\-]{0,127}", word):
+    if word[:1] != "-" or not re.fullmatch(r"(?!-p[A-Z]+$)-{1,2}\d?[^\W\d][\w.\-]{0,127}", word):
         return Sureness.NOT
     return _of_option(word)
 
@@ -712,7 +712,7 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool, literal: bool)
         return f"{name}={HIDDEN}" if sure and _worth(value, sure, literal) else ""
     for option in options:
         short, value = option.strip("=:"), word[2:]
-        variable = re.match(r'<|"*\$', value) and not literal
+        variable = re.match(r'<|"*\$|PASS', value) and not literal
         if len(short) == 2 and word.startswith(short) and len(word) > 3 and not variable:
             return short + (HIDDEN if option[0] != ":" else _login(value) or value)
     if word.startswith("pass:") and "-passin" in options:

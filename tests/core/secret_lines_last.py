@@ -1001,6 +1001,32 @@ TOKEN=«0xdeadbeefcafe»
 token: «0xdeadbeefcafe»
 """,
     "what fresh lists of December showed": r"""
+DJANGO_SECRET_KEY=«x$2!k9(w^vq%7bz@lm3t&ho+e1-yd5jr#0ug6f8nc»
+BORG_PASSPHRASE="«my scarf got wet»" borg create ::nightly /srv
+SET PASSWORD FOR 'root'@'localhost' = '«h0rnbeam»';
+Unseal Key 1: «8{a42}=»
+wandb: Appending key to netrc: «{h40}»
+MFA secret (base32): «{b30}7A»
+recovery codes: «k7crh-4m3qt 9o6kk-jca5d»
+x = "«bkua_{h40}»"
+INFO auth: sent one-time code «465829» to +1-555-0100
+let token = String::from("«{a40}»");
+typer.Option("«Lichen*Wolf»", '--passphrase')
+: "${DB_PASSWORD:=«Cygnet.Weir»}"
+kernel audit: execve a0="mysql" a1="-uroot" a2="-p«Sedge!Wren5»"
+wpa_passphrase LabNet '«gray wagtail nest»'
+door_code: «1974#»
+puk = «20683715»
+कूटशब्द = "«abaabeel-Neem7»"
+Das WLAN-Passwort im Büro lautet «Brombeere-19»
+pwd, host = "«yellowhammer8»", "db3"
+user 'svc' created, initial password «mulletGrey52»
+Traceback: ValueError: invalid api_key '«{a32}»' for provider mistral
+"environ": ["TERM=xterm", "SQL_PASS=«umber;Nine!fox»", "TZ=UTC"]
+JWT_SECRET="«the heron waits at low tide»"\nJWT_TTL=60
+default_pw = attr.ib(default="«Pumice_Stone»")
+select pgp_sym_decrypt(c, '«tarragon vine 6»') from t; -- passphrase
+var dbPassword string = `«Hornbeam "x"»`
 yubico-piv-tool -a verify-pin -P «739184»
 keytool -importkeystore -srckeystore a.p12 -srcstorepass «pepperMint04» -destkeystore b.jks -deststorepass «acornTrail91»
 nmcli dev wifi connect labnet password «threewetboots»
@@ -1952,6 +1978,26 @@ subprocess.run(["mysql", "-p" + pw1])
 x --p {\"a\": \"b\"}
 """,
     "what fresh lists of December showed": r"""
+ParamSpec password: Text, required
+$cred = Get-Credential -UserName admin
+"Server={0};User Id={1};Password={2};"
+secrets: inherit
+--secrets OPENAI_API_KEY,HF_TOKEN
+-u nobody:nogroup
+credentials: include
+secret_key: env:SECRET_KEY
+openssl rsa -in k.pem -passin env:KEY_PASS
+Cookie: sessionid=<hidden>
+machine api.wandb.ai login user password <API key>
+pub struct Auth { pub token: String, pub secret: Vec<u8> }
+--password @/run/secrets/pw
+docker run -v /srv/secrets:/run/secrets:ro img
+image: ghcr.io/lab/secret-operator:v1.2.0
+API_KEY=`op read op://ml/openai/credential`
+--pin-cpus 0-15
+passwd = nullptr;
+secret: "@Microsoft.KeyVault(SecretUri=https://kv.vault.azure.net/secrets/db)"
+mysql -u USER -pPASSWORD DATABASE
 requirepass ""
 password = keyring.get_password("artifacts", "mira")
 password=%(DB_PASSWORD)s
