@@ -130,6 +130,22 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "sourcegraph": ("sgp_", r"sgp_(?:[a-fA-F0-9]{16}_|local_)?[a-fA-F0-9]{16,}"),
     "sentry": ("sntrys_", r"sntrys_eyJ[\w+/=-]{20,}"),
     "grafana": ("gl", r"gl(?:sa|c)_[\w+/=]{20,}"),
+    "buildkite": ("bk", r"bk(?:ua|at|ct|aj)_[\w-]{20,}"),
+    "circleci": ("cci", r"CCI(?:PAT|PRJ)_\w{16,}"),
+    "crates": ("cio", r"cio[A-Za-z0-9]{32}"),
+    "planetscale": ("pscale_", r"pscale_(?:tkn|pw|oauth)_[\w.=-]{16,}"),
+    "fly": ("fm", r"fm[12][ar]?_[\w+/=-]{40,}"),
+    "hubspot": ("pat-", r"pat-(?:na|eu)\d-[\w-]{20,}"),
+    "postman": ("pmak-", r"PMAK-[\w-]{20,}"),
+    "dynatrace": ("dt0", r"dt0[a-z]\d{2}\.\w{8,}\.\w{16,}"),
+    "linear": ("lin_", r"lin_(?:api|oauth)_\w{20,}"),
+    "brevo": ("xkeysib-", r"xkeysib-[\w-]{20,}"),
+    "terraform": (".atlasv1.", r"\w{10,}\.atlasv1\.[\w-]{20,}"),
+    "perplexity": ("pplx-", r"pplx-\w{20,}"),
+    "databricks": ("dapi", r"dapi[a-f0-9]{32}(?:-\d)?"),
+    "pulumi": ("pul-", r"pul-[a-f0-9]{20,}"),
+    "digitalocean": ("do", r"do[opr]_v1_[a-f0-9]{20,}"),
+    "shopify": ("shp", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{16,}"),
     "heroku": ("hrku-", r"HRKU-[\w-]{30,}"),
     "age": ("age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
     "json-web-token": ("eyj", r"eyJ[\w-]{8,}(?:\.[\w-]+){1,4}"),
@@ -189,7 +205,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "netrc",
         "password",
         r"\b(?:machine\s+\S{1,200}|default)\s+(?:(?:login|port|account)\s+\S{1,200}\s+){1,3}password\s+"
-        r"(?P<value>\S+)",
+        r"(?P<value>(?!<[A-Za-z]+\s)\S+)",
     ),
     ("netrc", "password", r"\bmachine\s+\S{1,200}\s+password\s+(?P<value>\S+)\s+login\s"),
     ("netrc", "password", r"(?m)^[ \t]*login\s+\S{1,200}\s+password\s+(?P<value>\S+)$"),
@@ -208,7 +224,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "option",
         "mysql sshpass mariadb",
-        r"[\"'](?:mysql\w*|sshpass|mariadb)[\"'],[^\]\n]{0,200}?[\"']-p(?P<value>[^\"'\n]+)",
+        r"[\"'](?:mysql\w*|sshpass|mariadb)[\"'][, ][^\]\n]{0,200}?[\"']-p(?P<value>[^\"'\n]+)",
     ),
     (
         "named value",
@@ -233,7 +249,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         r"\b(?:(?:openai|anthropic|cohere|replicate|comet_ml|pinecone|groq|mistralai|together|deepgram|assemblyai|tavily"
         r"|serpapi|slack_sdk|telegram|telebot|discord|stripe|sendgrid|github|gitlab|notion_client|airtable|voyageai|ai21"
         r"|neptune|wandb)\.\w{1,40}|\w{0,20}(?:OpenAI|Anthropic|Cohere|Pinecone|Github|Gitlab|Groq|Mistral|WebClient"
-        r"|APIClient|ApiClient|TeleBot))\(\s?[\"'](?P<value>(?=[A-Za-z_\-]{0,60}\d)[\w\-]{24,200})[\"']",
+        r"|APIClient|ApiClient|TeleBot|Experiment))\(\s?[\"'](?P<value>(?=[A-Za-z_\-]{0,60}\d)[\w\-]{24,200})[\"']",
     ),
     # a word of its own place after a command's words
     (
@@ -388,7 +404,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "pwd password",
-        r"(?i);\s?(?:pwd|password)=\{(?![A-Za-z_]*(?:pass|pw|secret|token)[A-Za-z_]*\})(?P<value>[^{}\n]+)\}",
+        r"(?i);\s?(?:pwd|password)=\{(?!\d{0,2}\}|[A-Za-z_]*(?:pass|pw|secret|token)[A-Za-z_]*\})(?P<value>[^{}\n]+)\}",
     ),
     (
         "named value",
@@ -406,7 +422,11 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "requirepass masterauth",
         r"\b(?:requirepass|masterauth)[ \t]+(?![\"']{2})(?P<value>[^\s=:]\S*)",
     ),
-    ("login", "wpa_passphrase", r"\bwpa_passphrase\s+[^\s`$]\S*\s+(?P<value>[^\s`$]\S*)"),
+    (
+        "login",
+        "wpa_passphrase",
+        r"\bwpa_passphrase\s+[^\s`$]\S*\s+(?:(?P<quote>[\"'])(?=[^\"'\n]{1,80}[\"']))?(?P<value>(?(quote)[^\"'\n]+|[^\s`$]\S*))",
+    ),
     (
         "login",
         "htpasswd mosquitto_passwd",
@@ -668,7 +688,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         SAID.replace(" ", "␣").replace("|", "␣ ") + "␣",
-        rf"(?i)[,;/(]\s?(?:{SAID})\s(?P<value>(?=[^\s]{{0,80}}\d)(?=[^\s]{{0,80}}[A-Za-z])[^\s\"'()=<>{{}}\[\],]{{6,80}})(?=[\s,;)]|\.?$)",
+        rf"(?i)[,;/(]\s?(?:(?:with|and|the|initial|temporary|new|default|root|admin)\s){{0,3}}(?:{SAID})\s(?P<value>(?=[^\s]{{0,80}}\d)(?=[^\s]{{0,80}}[A-Za-z])[^\s\"'()=<>{{}}\[\],]{{6,80}})(?=[\s,;)]|\.?$)",
     ),
     (
         "named value",
@@ -690,7 +710,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "one-time one␣time otp code",
-        r"(?i)\b(?:one[- ]time (?:password|passcode|code|pin)|otp|(?:verification|security|login|sms|2fa) code)(?:\s(?:for|of)\s\S{1,40})?(?:\sis\s?:?|:)\s(?P<value>\d{3}[ \-]?\d{3,5})\b",
+        r"(?i)\b(?:one[- ]time (?:password|passcode|code|pin)|otp|(?:verification|security|login|sms|2fa) code)(?:\s(?:for|of)\s\S{1,40})?(?:\sis\s?:?|:)?\s(?P<value>\d{3}[ \-]?\d{3,5})\b",
     ),
     ("URL", "appid= app_id=", r"(?i)[?&]app_?id=(?P<value>(?=[a-z_\-]{0,80}\d)[\w\-]{24,})"),
     ("login", "::server", r"\b(?P<value>K10[0-9a-f]{16,}::server:\w+)"),
@@ -705,6 +725,69 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "hash(\" hash(' hashpw( make_password( hash_password( _password_hash( verify( crypt(",
         r"\b(?:bcrypt\.(?:hash|hashpw|checkpw|compare)|(?:generate|check)_password_hash|(?:make|hash|set)_password|crypt|(?:pwd|crypt|password)_?\w{0,20}\.(?:hash|verify)"
         r"|(?:\w{0,20}_crypt|bcrypt|argon2\w{0,5}|Hasher\(\))\.(?:hash|verify))\(\s?[rbu]?[\"'](?P<value>[^\"'\n]{4,80})[\"']",
+    ),
+    (
+        "user and password",
+        ":' :\"",
+        r"(?<![\w/@.:])[A-Za-z][\w.\-/\\]{0,80}:(?P<quote>[\"'])(?P<value>[^\"'\n]{3,80})(?P=quote)@(?=[A-Za-z\[]|\d+\.\d)",
+    ),
+    (
+        "named value",
+        "variable␣",
+        r"(?i)\bvariable\s+\"\w{0,40}(?:password|passwd|passphrase|secret|token|api_?key)\w{0,20}\"\s*\{[^{}]{0,200}?\bdefault\s*=\s*\"(?P<value>[^\"\n$]{2,200})\"",
+    ),
+    (
+        "netrc",
+        "password",
+        r"(?m)^[ \t]*(?:user|login)\s+\S{1,200}[ \t]*\n[ \t]*password\s+(?P<value>[^\s=:]\S*)[ \t]*$",
+    ),
+    (
+        "named value",
+        "password",
+        r"(?i)\bpassword\s(?:[^\n:]{0,80}:\s{1,8}(?P<value>[0-9a-f]{32})\s*$)",
+    ),
+    (
+        "named value",
+        "password␣for␣",
+        r"(?i)\bpassword\sfor\s(?:the\s)?[\w.\-]{1,40}\suser(?:\s\([^()\n]{0,120}\))?:\s(?P<value>(?=\S{0,80}[A-Z\d])[^\s\"'<>(){}$]{6,200})",
+    ),
+    (
+        "named value",
+        "password␣for␣",
+        r"(?i)\bset\s+password\s+for\s+[^\n=;]{1,120}=\s?(?:password\()?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
+    ),
+    (
+        "named value",
+        "unseal␣key key␣to␣ secret␣( password␣( token␣( key␣(",
+        r"(?i)\b(?:unseal key(?: \d+)?|key to (?:your )?netrc(?: file)?|(?:secret|password|passphrase|token|key)\s\([^()\n]{1,40}\)):\s"
+        r"(?P<value>(?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])[^\s\"'<>(){}$]{8,200})",
+    ),
+    (
+        "named value",
+        "recovery␣code backup␣code scratch␣code",
+        r"(?i)\b(?:recovery|backup|scratch) codes?\s?:\s{1,4}(?P<value>(?=[a-z\-]{0,14}\d)(?:[a-z\d\-]{6,14}[ ,\n]{1,3}){1,15}(?=[a-z\-]{0,14}\d)[a-z\d\-]{6,14})",
+    ),
+    (
+        "option",
+        "option(",
+        r"\bOption\(\s?[\"'](?P<value>[^\"'\n]{4,80})[\"'],\s?[\"']--?[\w\-]{0,40}(?:password|passphrase|secret|token|api-key)[\"']",
+    ),
+    # password, host = "S", "h"
+    (
+        "named value",
+        "password, passwd, pwd, passphrase, secret, api_key, apikey,",
+        r"(?m)^[ \t]*\(?\w{0,40}(?:password|passwd|pwd|passphrase|secret|api_?key),\s?[\w, ]{1,80}\)?\s?=\s?\(?\s?[rbf]?[\"'](?P<value>[^\"'\n]{3,200})[\"']\s?,",
+    ),
+    (
+        "named value",
+        "key␣' key␣\" token␣' token␣\" secret␣' secret␣\" password␣' password␣\"",
+        r"(?i)\b(?:invalid|wrong|bad|incorrect|expired|rejected|with|using|unknown)\s(?:\w{1,20}\s)?(?:api[_ \-]?key|token|secret|password)\s[\"']"
+        r"(?P<value>(?=[^\"'\n]{0,200}\d)(?=[^\"'\n]{0,200}[A-Za-z])[^\s\"'<>{}$]{8,200})[\"']",
+    ),
+    (
+        "login",
+        "pgp_sym_ aes_encrypt aes_decrypt",
+        r"(?i)\b(?:pgp_sym_(?:en|de)crypt(?:_bytea)?|aes_(?:en|de)crypt)\([^,\n]{1,80},\s?'(?P<value>[^'\n]{3,80})'",
     ),
     ("login", "oathtool", r"\boathtool\s(?:-{1,2}[\w=\-]{1,40}\s){1,6}(?P<value>[A-Za-z0-9]{8,})"),
     # Secret.from_string("…"), not Secret.from_name("…")
@@ -751,7 +834,7 @@ HARMLESS: Final = (
 #: Names: docs of ``opscope/core/redaction.py`` say what each list does.
 WORDS: Final[dict[str, str]] = {
     # whatever the value is, unless it is a switch, a path or an expression
-    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials cred"
+    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk puk कूटशब्द secret secrets credential credentials cred"
     " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
     " masterauth kennwort geheimnis passe tilgangskode şifreniz şifresi parolanız passordet lösenordet пароля паролем contrasena contrasenia contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
@@ -781,7 +864,7 @@ WORDS: Final[dict[str, str]] = {
     " begin max min num n per each extra new added prompt output input task class register think separator cache"
     " total public sub word design current text target source draft",
     # before "code"
-    "codes": "token activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
+    "codes": "door gate alarm entry unlock token activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
     # before "pass": whose it is
     "owners": "storage admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail default"
     " email http basic auth vpn wifi service account host key cert store login ansible jenkins mongo rabbitmq svc ssl",
@@ -795,7 +878,7 @@ WORDS: Final[dict[str, str]] = {
     " dim prompt required enabled url uri endpoint manager provider store var hint label attempts count counts expiry"
     " expires ttl reset strength validator sharing santa format version mode method class cls list index idx schema"
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
-    " errors info stdin step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
+    " operator controller driver injector scanner errors info stdin step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
     " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps policies rule rules requirements",
     # before "secret": the value is a secret's name
@@ -808,7 +891,7 @@ WORDS: Final[dict[str, str]] = {
     " ungültiges vergessen bestätigen nicht и или для не",
     # a value that is none
     "bare": "pw pwd passwd password passphrase creds credentials",
-    "switches": "masked filtered scrubbed omitted removed true false none null nil undefined yes no on off auto default required optional missing invalid valid"
+    "switches": "nullptr ro rw text inherit include same-origin omit masked filtered scrubbed omitted removed true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
     " string bool boolean number float object any bytearray unknown never always prompt ask stdin files bearer basic digest jwt anonymous new value values utf-8 utf8 ascii latin1 to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
 }
@@ -856,11 +939,11 @@ LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth --basic
 ENDS: Final = ["\n", "|", "||", "&", "&&", ";"]
 SETTERS: Final = "set setx setenv config modify -env -genv %env %set_env env ENV ARG obscure"
 #: Names of several words: those that are always the same, and all.
-FIXED: Final = r"parola d'ordine|κωδικός πρόσβασης|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
+FIXED: Final = r"parola d'ordine|κωδικός πρόσβασης|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน|পাসওয়ার্ড|கடவுச்சொல்|పాస్వర్డ్|પાસવર્ડ"
 PHRASES: Final = (
-    r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|mdp|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
-    r"\s(?:for|in|at|on|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
-    r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)\s)"
+    r"(?:\w{1,30}-)?(?:passwor[dt]|passwd|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|mdp|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
+    r"\s(?:for|in|at|on|für|im|am|vom|beim|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
+    r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)(?:\s|:\s))"
     rf"|{FIXED}"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
     r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
@@ -872,7 +955,7 @@ PATTERNS: Final[dict[str, str]] = {
         r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=)|\)(?=\s?=\s?[(\[]))?[ \t\u200f]{0,8}(?:"
         # password: str =
         r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[](?:[\w.\[\], |&'?]|\(\)){0,40}?\s{0,4}=(?!=)\s{0,4}"
-        r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
+        r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"`]))"
         r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]"
         r"|\bin\s(?=[\[(][rbf]?[\"'])|\bto\s(?=[\"'])|\)?(?<=[\])])\sor\s(?=[rbf]?[\"']))"
         r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
@@ -895,7 +978,7 @@ PATTERNS: Final[dict[str, str]] = {
     "block": r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)",
     "items": r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)",
     "next line": r"[ \t]*\n( +[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
-    "bare": r"[^\s&;,'\"`}\])\\<](?:\\ (?=\w)|,(?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
+    "bare": r"[^\s&;,'\"`}\])\\<](?:\\[ $&;=#!()](?=\S)|,(?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
     "line": r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))",
     "several": r"(?:^|\n)[ \t]*\(?(?:[\w.]+,[ \t]*){1,8}[\w.]+$",
     "braces": r"\{[^{}]{0,4096}\}?",
@@ -911,16 +994,19 @@ PATTERNS: Final[dict[str, str]] = {
     "quoted": r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)",
     # What may stand before a text in quotes: brackets, and functions that only wrap it.
     "open": (
-        r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
-        r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
+        r"(?:[A-Za-z_]\w{0,40}(?:\.|::)){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
+        r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|ib|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
         r"|&\w{1,40}[ ]|[(\[]\s{0,80}|[\"'][^\"'\n]?[\"']\.join\(|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
     ),
     # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
     "else": (
-        r"(?!\s?[\w.]{0,60}(?:password|passwd|credentials?|secret)\()[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
+        r"(?!\s?[\w.]{0,60}(?:password|passwd|credentials?|secret)\()[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|(?:,\s?None)?[)\]]{1,2}\s(?:or|else)\s)|(?:\b(?:or|else)|\|\||\?\?)\s)"
         r"(?=[rbf]?[\"'])"
     ),
+    # to the character ~ before the name: a quote, or a semicolon
+    "until": r"(?:[^~\n=;&|<>$-]|;(?=[^\s=;&|<>$-]+[\"']))*(?=~|\Z)",
     "phrase": (
+        r"[^\s\"'`(){}\[\]<>][^\s\"'`]*?(?=[,;)]*[ \t\r]*(?:\n|$))|"
         r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
         r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
     ),
@@ -931,8 +1017,8 @@ PATTERNS: Final[dict[str, str]] = {
     # The name of a header that carries a secret, in place of its value.
     "header name": r"X-[A-Za-z\-]+|(?=.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-){1,2}[A-Z][a-z]+",
     "header": (
-        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=<redacted>|secure|httponly)(?:;\s{0,4}|[\"'\s]|$)+)[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
-        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4})(?=[^\s\"'])"
+        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=(?:<[^<>\n]{1,40}>|\$\{?\w{1,40}\}?|\*{3,}|\.{3})|secure|httponly)(?:;\s{0,4}|[\"'\s]|$)+)[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
+        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4}|[A-Za-z_.]+\[[\"'])(?=[^\s\"'])"
     ),
     "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
     "bearer": (
@@ -945,12 +1031,12 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # What stands for a value that is given elsewhere.
     "placeholder": (
-        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\(\w+|(?:TEXT|STRING|STR|VALUE|PASSWORD|PASS|SECRET|TOKEN|KEY|PATH|FILE|NAME|URL)|%\w+%|<.*>|\[\w*\]|\{\{.*|\{(?!(?=\D{0,40}\d)(?=[^A-Za-z]{0,40}[A-Za-z])[A-Za-z0-9+/=]{8,}\}$).*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
+        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\(\w+|(?:TEXT|STRING|STR|VALUE|PASSWORD|PASS|SECRET|TOKEN|KEY|PATH|FILE|NAME|URL)|%\w+%|<.*>|\[\w*\]|\{\{.*|\{(?!(?=\D{0,40}\d)(?=[^A-Za-z]{0,40}[A-Za-z])[A-Za-z0-9+/=]{8,}\}$).*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+(?:\s.*)?|id=[\w.\-]+(?:,.*)?|&lt;.*|\(.*"
         r"|\?[a-z ]+|`\D*|[A-Za-z_\-]{0,16}(?:\.{3}|…|\*{3,}|[xX]{4,}|(?<=[_-])[xX]{3,})\D{0,4}"
-        r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
+        r"|(?i:(?:my|the|some)[-_ ]\D*(?:pass|pw|secret|token|key|cred|value|name|user|account)\D*|(?:your|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest|negotiate|ntlm|kerberos)(?:\s*|\s[${<%*\[].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
         r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|[A-Z_]{1,40}_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
-        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
+        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|@[A-Z][\w.]+\(.*|(?:op|vault|aws|gcloud|kubectl|bw|doppler|sops|cat|openssl|pwgen)\s[\w/\-]+.*|\{\d*|(?:Get|Read|New|Import)-[A-Z]\w+|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
     ),
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (
@@ -960,15 +1046,17 @@ PATTERNS: Final[dict[str, str]] = {
     # The dollar sign of a value, unless it is one of a variable's name in capitals or of an expression.
     "dollar": r"(?<![^=:])\$+(?![A-Z_\d]*$|[{($])",
     # A number, or an address in memory.
-    "number": r"[\d.,:+\-e]+|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
+    "number": r"[\d.,:+\-e]+|v\d+(?:\.\d+)+\w{0,6}|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
     "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
     # A path, or an option: add_argument("--password", "-p").
     "path": (
-        r"https?://[\w.:\[\]\-]{1,200}(?:/[a-z_./\-]{0,200})?|(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
+        r"https?://[\w.:\[\]\-]{1,200}(?:/[a-z_./\-]{0,200})?|@?(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*(?::r[ow])?"
         r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)|-\w|--[A-Za-z_\-]+"
     ),
     # A user's name, after which even "pass" is a password.
     "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",
+    # after a variable for it alone
+    "command": r"[^\s\"'()]+ +(?!(?:or|and|if|else|in|is|not|for)\b)[a-z./][\w./\-]*(?:\s|$)",
     "section": r"(?m)^\[[\w.\- ]{1,40}\][ \t]*$",
     "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
     # A function that names a secret and returns it: get_password("service", "user").

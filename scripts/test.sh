@@ -14,12 +14,11 @@ case ${1:-} in full | deep)
     ;;
 esac
 environment "${VENV:-$root/.venv}" 'tox>=4.20'
-case " $* " in
-*" -e "* | *" -e="* | *" -e"[a-z]*) ;;
-*)
-    echo "every environment: about 12 GB in .tox, and 30 to 80 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
-        "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint)" >&2
-    ;;
-esac
 cd "$root"
-exec "$bin/tox" run "$@"
+case " $* " in
+*" -e "* | *" -e="* | *" -e"[a-z]*) exec "$bin/tox" run "$@" ;;
+esac
+echo "every environment: about 12 GB in .tox, and 25 to 60 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
+    "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint). What one prints comes when it ends." >&2
+# Two at a time: one waits for a browser, a server or the end of a program while the other computes (docs/testing.md).
+exec "$bin/tox" run-parallel --parallel 2 --parallel-no-spinner "$@"

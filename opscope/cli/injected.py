@@ -37,7 +37,6 @@ def settings(
     if not wanted or not backends.known.load("cupti").available(machine).works:
         return {}
     from opscope.backends.cupti import injection, library
-    from opscope.core import redaction
     from opscope.core.capture import process
 
     library_file, _ = library.here(foreign=foreign)
@@ -45,7 +44,7 @@ def settings(
         return {}
     host = socket.gethostname()
     if private:
-        host = redaction.private_host(host, process.boot())
+        host = process.private_host(host, process.boot())
     try:
         return injection.settings(
             os.environ, library_file.path, host=host, alone=not (part or inside)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import hashlib
 import itertools
 import json
 import os
@@ -122,7 +121,7 @@ def sureness(name: str) -> Sureness:
     if not about and any(word in kinds["passwords"] for word in before):
         return Sureness.SURE  # passwort_datenbank, mot_de_passe_admin
     pairs = zip(before, words[1:], strict=False)
-    if not kinds["sure"].intersection(before) and not any(
+    if not (kinds["sure"] - {"pin"}).intersection(before) and not any(
         joined.fullmatch(a + b) for a, b in pairs
     ):
         return Sureness.NOT
@@ -208,12 +207,6 @@ def private(command: Sequence[str]) -> tuple[str, ...]:
         return ()
     first = os.path.basename(command[0].replace("\\", "/"))
     return (first,) if len(command) == 1 else (first, LEFT_OUT)
-
-
-def private_host(host: str, boot: str | None) -> str:
-    """Return a name that is the same for all processes of a machine and does not identify the machine."""
-    key = hashlib.sha256((boot or "").encode()).digest()
-    return "host-" + hashlib.blake2s(host.encode(), key=key, digest_size=4).hexdigest()
 
 
 def private_text(text: str) -> str:
@@ -326,6 +319,8 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         sign = _pattern("sign").match(text, at) if sure else None
         if sign is None or (sign["comma"] and not _is_pair(text, name, sign)):
             continue
+        if name[0].lower() == "pin" and not re.match(r"\W*\d[\d ]{2,}", text[sign.end() : at + 40]):
+            continue  # of a board, or of a package
         before = text[max(0, name.start() - 1) : name.start()]
         if before == sign[0] == ":" or (sign["close"] and text.startswith("::", name.start() - 2)):
             continue  # an address of parts: arn:…:secret:x, "AWS::…::ApiKey": x
@@ -460,12 +455,15 @@ def _bare(
     if value[0].isidentifier() and name.startswith(("self.", "this.", "cls.")):
         return  # self.password = given
     # of a shell, or below a section's line of an INI file, where nothing is an expression
-    plain = text.endswith(f"export {name}", 0, sign.start())
+    plain = text.endswith(f"export {name}", 0, sign.start()) or (before, sign[0]) == ("{", ":=")
     plain = plain or bool(_pattern("section").search(text, max(0, at - 2000), at))
+    if before in ("", "\n") and sign[0] == "=":
+        plain = plain or bool(_pattern("command").match(text, at))
+    plain = plain or bool(re.match(r"\)\w", text[value.end() : value.end() + 2]))  # a(7)b
     if not plain and _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
         return
     typed = sign["colon"] and re.match(
-        r"(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
+        r"[A-Z]\w*<|(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
         text[at : at + 80],
     )
     shell = name.isupper() and sign[0] == "=" and not value[0].isupper()  # DB_SECRET=key_of_us
@@ -490,7 +488,7 @@ def _bare(
     # Environment="PASSWORD=a phrase", UID=sa;PWD=a phrase;
     phrase = None
     if sign["equal"] and before in ("'", '"', ";"):
-        phrase = _re(rf"[^{before}\n=;&|<>$-]*(?={before}|\Z)").match(text, at)
+        phrase = _re(_data()["patterns"]["until"].replace("~", before)).match(text, at)
     elif sign["equal"] and sure == Sureness.SURE and _alone(text, at, sign):
         phrase = _pattern("phrase").match(text, at)
         if phrase is not None and _pattern("prose").fullmatch(phrase[0]):
@@ -559,6 +557,8 @@ def _inside(text: str, quote: re.Match[str]) -> tuple[int, int, int]:
     end = text.find(mark, start)
     while end > 0 and len(mark) == 1 and text[end - 1] == "\\" and text[end - 2] != "\\":
         end = text.find(mark, end + 1)
+    while mark == "'" and end > 0 and text.startswith("'\\''", end):  # a quote in a shell's quotes
+        end = text.find(mark, end + 4)
     stop = text.find("\n", start)
     if (
         len(mark) == 1
@@ -687,7 +687,7 @@ def _next_sureness(word: str, options: tuple[str, ...]) -> Sureness:
         return Sureness.SURE
     if word in ("login", "authtoken"):
         return Sureness.IF_MIXED
-    if word[:1] != "-" or not re.fullmatch(r"-{1,2}\d?[^\W\d][\w.\-]{0,127}", word):
+    if word[:1] != "-" or not re.fullmatch(r"(?!-p[A-Z]+$)-{1,2}\d?[^\W\d][\w.\-]{0,127}", word):
         return Sureness.NOT
     return _of_option(word)
 
@@ -712,7 +712,7 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool, literal: bool)
         return f"{name}={HIDDEN}" if sure and _worth(value, sure, literal) else ""
     for option in options:
         short, value = option.strip("=:"), word[2:]
-        variable = re.match(r'<|"*\$', value) and not literal
+        variable = re.match(r'<|"*\$|PASS', value) and not literal
         if len(short) == 2 and word.startswith(short) and len(word) > 3 and not variable:
             return short + (HIDDEN if option[0] != ":" else _login(value) or value)
     if word.startswith("pass:") and "-passin" in options:

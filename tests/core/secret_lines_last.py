@@ -1000,6 +1000,90 @@ password="«'+s3cretPw9»"
 TOKEN=«0xdeadbeefcafe»
 token: «0xdeadbeefcafe»
 """,
+    "what fresh lists of December showed": r"""
+DJANGO_SECRET_KEY=«x$2!k9(w^vq%7bz@lm3t&ho+e1-yd5jr#0ug6f8nc»
+BORG_PASSPHRASE="«my scarf got wet»" borg create ::nightly /srv
+SET PASSWORD FOR 'root'@'localhost' = '«h0rnbeam»';
+Unseal Key 1: «8{a42}=»
+wandb: Appending key to netrc: «{h40}»
+MFA secret (base32): «{b30}7A»
+recovery codes: «k7crh-4m3qt 9o6kk-jca5d»
+x = "«bkua_{h40}»"
+INFO auth: sent one-time code «465829» to +1-555-0100
+let token = String::from("«{a40}»");
+typer.Option("«Lichen*Wolf»", '--passphrase')
+: "${DB_PASSWORD:=«Cygnet.Weir»}"
+kernel audit: execve a0="mysql" a1="-uroot" a2="-p«Sedge!Wren5»"
+wpa_passphrase LabNet '«gray wagtail nest»'
+door_code: «1974#»
+puk = «20683715»
+कूटशब्द = "«abaabeel-Neem7»"
+Das WLAN-Passwort im Büro lautet «Brombeere-19»
+pwd, host = "«yellowhammer8»", "db3"
+user 'svc' created, initial password «mulletGrey52»
+Traceback: ValueError: invalid api_key '«{a32}»' for provider mistral
+"environ": ["TERM=xterm", "SQL_PASS=«umber;Nine!fox»", "TZ=UTC"]
+JWT_SECRET="«the heron waits at low tide»"\nJWT_TTL=60
+default_pw = attr.ib(default="«Pumice_Stone»")
+select pgp_sym_decrypt(c, '«tarragon vine 6»') from t; -- passphrase
+var dbPassword string = `«Hornbeam "x"»`
+yubico-piv-tool -a verify-pin -P «739184»
+keytool -importkeystore -srckeystore a.p12 -srcstorepass «pepperMint04» -destkeystore b.jks -deststorepass «acornTrail91»
+nmcli dev wifi connect labnet password «threewetboots»
+vncpasswd -f <<< «rookery5» > ~/.vnc/passwd
+# логин etl, пароль «zima_Lesnaya9»
+while (tok := "«{h40}»") and not client.login(token=tok): time.sleep(1)
+CREDS = [("alice", "«Bramble@Inn»"), ("bob", "«rain-Gauge-3»")]  # (user, password)
+flags.DEFINE_string("api_key", "«{a36}»", "API key of the labelling service")
+<passPhrase><![CDATA[«salt <and> vinegar»]]></passPhrase>
+echo "db1.internal:5432:metrics:etl:«Sundial_Hedge»" >> ~/.pgpass
+heroku_key = "«HRKU-{u}»"
+ssh gpu-03 "cd /srv/app && DB_PASSWORD=«kiwi\ and\ lime» ./run.sh"
+one-time password for kim: «552 918»
+https://api.openweathermap.org/data/2.5/weather?q=Oslo&appid=«{h32}»
+Generated password for user admin: «{a16}»
+A temporary password is generated for root@localhost: «kR2=pw7Lx,qT»
+# mot de passe de la base : «Genêt,Falaise3» (ne pas diffuser)
+k3s agent --server https://10.0.0.2:6443 --token «K10{h64}::server:{h32}»
+LDAPBINDPW=«k7Rn#vale» /opt/slurm/sbin/sync_accounts.py --dry-run
+rabbitmqctl change_password celery '«new Pear tree»'
+useradd -m -p $(openssl passwd -6 «peachy_keen») annotator
+bash -c 'export DB_PASSWORD=«umbra.Finch»; exec python worker.py --queue high'
+aws sts get-session-token --serial-number arn:aws:iam::123456789012:mfa/lena --token-code «417093»
+pwd_hash = bcrypt.hashpw('«velour Sofa»'.encode(), bcrypt.gensalt())
+hmac.new(key=b'«turnip-lantern-oct»', msg=body, digestmod='sha256')
+passphrase: &pw "«Quiet/Harbour/88»"\nbackup:\n  passphrase: *pw
+StoragePass=«slurm_dbd_Wren»\nStorageUser=slurm
+[smtp]\nsmtp_host = mail.example.org\nsmtp_password = «Tern.over.Water»
+export PASSWORD=«s\$mmer\ Night9»
+WEBHOOK_SECRET='«don'\''t-Tell4»' node server.js
+impacket-secretsdump CORP/administrator:'«Iron_Fence!44»'@10.0.0.5
+TF_VAR_admin_password=«needle.Haystack» terraform plan
+cfg.password = getattr(args, "password", None) or "«Thunder_egg»"
+{"ConnectionStrings": {"Default": "Server=sql01;User Id=sa;Password=«Icicle(7)Drip»;"}}
+[client]\nuser=backup\npassword=«tea;Leaves3»
+ssl.keystore.password=«cactus\=Flower2»
+variable "db_password" {\n  type    = string\n  default = "«Walnut.Shelf8»"\n}
+account gmail\nhost smtp.gmail.com\nuser bot@gmail.com\npassword «hjrwqnkptbxzmdfa»
+La contraseña de la base es: «Montaña#Verde3»
+DB_PASSWORT=«Größer&Schöner5»
+Please use the following password to proceed to installation:\n\n«{h32}»
+Password for the elastic user (reset with `bin/elasticsearch-reset-password -u elastic`): «ryGBaNCxNx-WROlzLVKY»
+export SECRET_KEY='«!r!me^#%i(&1b!w_h0ue+_vxqb=n!0a$99%rzv$tby$s*da6us»'
+export JWT_SECRET=«my-super-jwt-signing-phrase-88»
+Experiment("«{a25}»", project_name="general", workspace="jane")
+oathtool --totp -b «JBSWY3DPEHPK3PXP»
+le mdp du serveur est «Tr0ub4dor»
+κωδικός πρόσβασης: «Thalassa92»
+Secret.from_string('«abc-dew»')
+kind: Secret\nmetadata:\n  name: x\nstringData:\n  site.conf: «hunter2x»\ntype: Opaque
+kind: Secret\nmetadata:\n  name: x\ndata:\n  site.conf: «aHVudGVyMng»=\ntype: Opaque
+<password>«{mvnPass9z}»</password>
+Sec-WebSocket-Protocol: bearer, «{a22}»
+Client('AC{h32}', '«{h32}»')
+net use \\srv\share «Passw9x» /user:me
+login admin / pass «Xfoo9Bar»
+""",
 }
 
 ALIKE = {
@@ -1892,5 +1976,51 @@ curl -H "Authorization: token $GH_TOKEN" https://h/x1
 subprocess.run(["mysql", "-p" + pw1])
 {\"tokens\": 12, \"name\": \"a b\"}
 x --p {\"a\": \"b\"}
+""",
+    "what fresh lists of December showed": r"""
+ParamSpec password: Text, required
+$cred = Get-Credential -UserName admin
+"Server={0};User Id={1};Password={2};"
+secrets: inherit
+--secrets OPENAI_API_KEY,HF_TOKEN
+-u nobody:nogroup
+credentials: include
+secret_key: env:SECRET_KEY
+openssl rsa -in k.pem -passin env:KEY_PASS
+Cookie: sessionid=<hidden>
+machine api.wandb.ai login user password <API key>
+pub struct Auth { pub token: String, pub secret: Vec<u8> }
+--password @/run/secrets/pw
+docker run -v /srv/secrets:/run/secrets:ro img
+image: ghcr.io/lab/secret-operator:v1.2.0
+API_KEY=`op read op://ml/openai/credential`
+--pin-cpus 0-15
+passwd = nullptr;
+secret: "@Microsoft.KeyVault(SecretUri=https://kv.vault.azure.net/secrets/db)"
+mysql -u USER -pPASSWORD DATABASE
+requirepass ""
+password = keyring.get_password("artifacts", "mira")
+password=%(DB_PASSWORD)s
+docker login -u ci --password-stdin registry.corp:5000
+mysql -u root -p<password> metrics
+  --db-password TEXT  Password of the metrics database  [required]
+Set-Cookie: sessionid=<redacted>; Path=/
+Set-Cookie: theme=dark
+password: ref+vault://kv/db#/password
+HF_TOKEN=[MASKED] python train.py
+secrets:\n  - db_password\n  - hf_token
+existingSecret: mlflow-postgresql
+proxy_pass http://127.0.0.1:8000;
+Authorization: Negotiate
+Authorization: Bearer [REDACTED]
+Cache restored from key: linux-py311-pip-{h64}
+AUTH_PASSWORD_VALIDATORS = [{'NAME': 'django.contrib.auth.password_validation.MinimumLengthValidator'}]
+conda pin: numpy=1.26.*
+pin=gpio17
+apiKey: process.env["API_KEY"]
+docker build --secret id=hf_token,src=$HOME/.hf_token -t train .
+gcloud secrets versions access latest --secret=db-pass
+Secret.from_name("huggingface-secret")
+kind: ConfigMap\ndata:\n  site.conf: a
 """,
 }

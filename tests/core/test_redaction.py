@@ -394,6 +394,16 @@ def test_no_form_holds_its_value_in_the_tests_own_text():
     assert not [form.given for form in tokens if form.secrets[0] in text]
 
 
+def test_each_word_for_a_password_is_one_in_any_script():
+    """A name may have marks that Python's patterns do not count as letters."""
+    words = json.loads(resources.files("opscope.core").joinpath("secrets.json").read_text("utf-8"))[
+        "words"
+    ]
+    names = {*words["sure"], *words["endings"], *words["passwords"]} - {"pin"}
+    lines = [line for name in names for line in (f'{name} = "abaa4Neem7"', f"{name}: abaa4Neem7x")]
+    assert not [line for line in lines if "Neem7" in redact_text(line)]
+
+
 def test_the_page_has_the_rates_of_today():
     assert PAGE.read_text("utf-8") == page(), "python -m tests.core.secret_forms"
 
