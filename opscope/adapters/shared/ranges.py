@@ -1,4 +1,4 @@
-"""Let native code write the ranges of emitters that only a recorder hears, at half the cost of Python's."""
+"""Let native code write the ranges of emitters that only a recorder hears, in half the time of Python's."""
 
 from __future__ import annotations
 
