@@ -603,8 +603,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "named value",
-        "password{ passwd{ secret{ token{ key{",
-        r"(?i)\b\w{0,40}(?:password|passwd|secret|token|key)\{\s?[\"'](?P<value>(?=[^\"'\n]*\d)[^\s\"']{6,200})[\"']\s?\}",
+        "password{ passwd{ passphrase{ secret{ token{ key{",
+        r"(?i)\b\w{0,40}(?:password|passwd|passphrase|secret|token|key)\{\s?[\"'](?P<value>(?=[^\"'\n]*\d)[^\n\"']{6,200})[\"']\s?\}",
     ),
     (
         "named value",
@@ -705,7 +705,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "named value",
         "password␣for password␣is password␣was password␣has",
         r"(?i)\bpassword\s(?:(?:is|was|has been)\s(?:generated|created|set|reset|changed)\s)?for\s(?:(?:the|new|user|account|service|database)\s){0,3}"
-        r"[\w.@\-\"']{1,60}\s?(?:[:=]|is)\s(?P<value>(?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])[^\s\"'<>(){}$]{6,200})",
+        r"[\w.@\-\"']{1,60}\s?(?:[:=]|is)\s(?P<value>(?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])[^\s\"'<(){}$][^\s\"'(){}$]{5,200})",
     ),
     (
         "named value",
@@ -789,6 +789,11 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "pgp_sym_ aes_encrypt aes_decrypt",
         r"(?i)\b(?:pgp_sym_(?:en|de)crypt(?:_bytea)?|aes_(?:en|de)crypt)\([^,\n]{1,80},\s?'(?P<value>[^'\n]{3,80})'",
     ),
+    (
+        "login",
+        "passwd",
+        r"\b(?:\w{0,8}passwd)\b[^\n<]{0,80}<<-?\s?[\"']?(?P<quote>\w{1,20})[\"']?\n(?P<value>[^$]{3,200}?)\n(?P=quote)\b",
+    ),
     ("login", "oathtool", r"\boathtool\s(?:-{1,2}[\w=\-]{1,40}\s){1,6}(?P<value>[A-Za-z0-9]{8,})"),
     # Secret.from_string("…"), not Secret.from_name("…")
     (
@@ -854,7 +859,7 @@ WORDS: Final[dict[str, str]] = {
     # also a word with a digit
     "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
-    "random": "tok claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    "random": "xsrf csrf tok claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
     # in which form it is, or which of several
     "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
@@ -978,7 +983,7 @@ PATTERNS: Final[dict[str, str]] = {
     "block": r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)",
     "items": r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)",
     "next line": r"[ \t]*\n( +[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
-    "bare": r"[^\s&;,'\"`}\])\\<](?:\\[ $&;=#!()](?=\S)|,(?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
+    "bare": r"[^\s&;,'\"`}\])\\<](?:\\[ $&;=#!()](?=\S)|[,;](?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
     "line": r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))",
     "several": r"(?:^|\n)[ \t]*\(?(?:[\w.]+,[ \t]*){1,8}[\w.]+$",
     "braces": r"\{[^{}]{0,4096}\}?",
@@ -1046,8 +1051,8 @@ PATTERNS: Final[dict[str, str]] = {
     # The dollar sign of a value, unless it is one of a variable's name in capitals or of an expression.
     "dollar": r"(?<![^=:])\$+(?![A-Z_\d]*$|[{($])",
     # A number, or an address in memory.
-    "number": r"[\d.,:+\-e]+|v\d+(?:\.\d+)+\w{0,6}|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
-    "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
+    "number": r"[\d.,:+\-e]+|v\d+(?:\.\d+)+\w{0,6}|[\d.]+(?:[nuµm]?s|[KMG]i?B)|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
+    "reference": r"[A-Za-z_][A-Za-z\d_]*(?:\.[A-Za-z_][A-Za-z\d_]*|\[.*|\(.*|::.*|\?\.\w+)+",
     # A path, or an option: add_argument("--password", "-p").
     "path": (
         r"https?://[\w.:\[\]\-]{1,200}(?:/[a-z_./\-]{0,200})?|@?(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*(?::r[ow])?"
@@ -1056,7 +1061,7 @@ PATTERNS: Final[dict[str, str]] = {
     # A user's name, after which even "pass" is a password.
     "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",
     # after a variable for it alone
-    "command": r"[^\s\"'()]+ +(?!(?:or|and|if|else|in|is|not|for)\b)[a-z./][\w./\-]*(?:\s|$)",
+    "command": r"[^\s\"'()]+ +(?!(?:or|and|if|else|in|is|not|for)\b)[a-z./][\w./\-]*(?:[\s=]|$)",
     "section": r"(?m)^\[[\w.\- ]{1,40}\][ \t]*$",
     "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
     # A function that names a secret and returns it: get_password("service", "user").
