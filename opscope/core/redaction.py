@@ -454,15 +454,15 @@ def _bare(
         return  # PASSWORD= python train.py
     if value[0].isidentifier() and name.startswith(("self.", "this.", "cls.")):
         return  # self.password = given
-    # of a shell, or below a section's line of an INI file, where nothing is an expression
-    setters = tuple(f"{word} {name}" for word in ("export", "ARG", "ENV"))
-    plain = text.endswith(setters, 0, sign.start()) or (before, sign[0]) == ("{", ":=")
-    plain = plain or bool(_pattern("section").search(text, max(0, at - 2000), at))
-    if before in ("", "\n") and sign[0] == "=":
-        plain = plain or bool(_pattern("command").match(text, at))
-    plain = plain or bool(re.match(r"\)\w", text[value.end() : value.end() + 2]))  # a(7)b
-    if not plain and _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
-        return
+    if _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
+        # of a shell, or below a section's line of an INI file, where nothing is an expression
+        plain = text.endswith((f"export {name}", f"ARG {name}", f"ENV {name}"), 0, sign.start())
+        assigned = (before, sign[0]) in (("", "="), ("\n", "="))
+        plain = plain or bool(assigned and _pattern("command").match(text, at))
+        plain = plain or (before, sign[0]) == ("{", ":=")
+        plain = plain or bool(re.match(r"\)\w", text[value.end() : value.end() + 2]))  # a(7)b
+        if not plain and not _pattern("section").search(text, max(0, at - 2000), at):
+            return
     typed = sign["colon"] and re.match(
         r"[A-Z]\w*<|(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
         text[at : at + 80],

@@ -1001,6 +1001,8 @@ TOKEN=«0xdeadbeefcafe»
 token: «0xdeadbeefcafe»
 """,
     "what fresh lists of December showed": r"""
+Set-Cookie: «theme=dark; sid={a12}»
+PASSPHRASE="«cat sat on mat7»"
 std::string passphrase{"«glacial Till 5»"};
 ARG GIT_PASSWORD=«Weasel.Wall»
 pass=«Powan.Loch9» host=sftp.lab user=drop
