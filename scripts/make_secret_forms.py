@@ -161,7 +161,7 @@ SAID: Final = (
     r"|lösenord|adgangskode|şifre|密码|密碼"
 )
 #: Indented lines, after those that a template fills.
-BLOCK: Final = r"(?:[ \t]+[^\n]*(?:\{\{|\$\{)[^\n]*\n){0,40}(?P<value>(?![ \t]+[^\n]*(?:\{\{|\$\{))[ \t]+[^\n]+(?:\n[ \t]+[^\n]+)*)"
+BLOCK: Final = r"(?:[ \t]+[^\n]*(?:\{\{|\$\{)[^\n]*\n){0,40}(?P<value>(?![ \t]{1,80}[^\n]{0,200}(?:\{\{|\$\{))[ \t]+[^\n]+(?:\n[ \t]+[^\n]+)*)"
 #: Secrets known by where they stand: what is found, keywords one of which is in such a text, the pattern.
 PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
@@ -193,19 +193,19 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "user and password",
         "@",
-        r"(?<![\w/@.:])(?!mailto:|xmpp:|sips?:|acct:)[A-Za-z][\w.+\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])(?P<value>[^\s/@:'\"]{3,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)(?![\w/]{1,60}\.py\b)",
+        r"(?<![\w/@.:])(?!mailto:|xmpp:|sips?:|acct:)[A-Za-z][\w.+\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])(?P<value>[^\s/@:'\"]{3,256})@(?!sha256)(?=[A-Za-z\[]|\d{1,9}\.\d)(?![\w/]{1,60}\.py\b)",
     ),
     # .pgpass
     (
         "user and password",
         ":",
-        r"(?m)^(?!\d+:)[\w.\-*]+:(?:\d{2,5}|\*):[\w*.\-]+:[\w*.\-]+:(?!\d+$)(?P<value>\S+)(?=[ \t]*(?:#|$))",
+        r"(?m)^(?!\d{1,200}:)[\w.\-*]+:(?:\d{2,5}|\*):[\w*.\-]+:[\w*.\-]+:(?!\d{1,200}$)(?P<value>\S+)(?=[ \t]{0,80}(?:#|$))",
     ),
     (
         "netrc",
         "password",
         r"\b(?:machine\s+\S{1,200}|default)\s+(?:(?:login|port|account)\s+\S{1,200}\s+){1,3}password\s+"
-        r"(?P<value>(?!<[A-Za-z]+\s)\S+)",
+        r"(?P<value>(?!<[A-Za-z]{1,80}\s)\S+)",
     ),
     ("netrc", "password", r"\bmachine\s+\S{1,200}\s+password\s+(?P<value>\S+)\s+login\s"),
     ("netrc", "password", r"(?m)^[ \t]*login\s+\S{1,200}\s+password\s+(?P<value>\S+)$"),
@@ -213,7 +213,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "login( auth( authenticate(",
-        r"(?i)(?:\.|\bcall\s)(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?|(?=.[^\"'\n]*\d))[\"'](?P<value>[^\"'\n]{4,80})"
+        r"(?i)(?:\.|\bcall\s)(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?|(?=.[^\"'\n]{0,200}\d))[\"'](?P<value>[^\"'\n]{4,80})"
         r"[\"']\s?[,)]",
     ),
     (
@@ -278,7 +278,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "URL",
         "token=",
         r"(?i)[?&](?:(?:access|auth|refresh|api|id|oauth|private|session)_?)?token="
-        r"(?P<value>(?![\w\-]*token\b)[\w\-.~%]{10,})",
+        r"(?P<value>(?![\w\-]{0,200}token\b)[\w\-.~%]{10,})",
     ),
     ("URL", "/t/", r"://[^\s/\"']{1,256}/t/(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{16,})(?=/)"),
     # an authorization that is taken once for a token
@@ -404,7 +404,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "pwd password",
-        r"(?i);\s?(?:pwd|password)=\{(?!\d{0,2}\}|[A-Za-z_]*(?:pass|pw|secret|token)[A-Za-z_]*\})(?P<value>[^{}\n]+)\}",
+        r"(?i);\s?(?:pwd|password)=\{(?!\d{0,2}\}|[A-Za-z_]{0,40}(?:pass|pw|secret|token)[A-Za-z_]{0,40}\})(?P<value>[^{}\n]+)\}",
     ),
     (
         "named value",
@@ -443,27 +443,27 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "user and password",
         "@",
         r"(?<![\w/@.:\-])[A-Za-z][\w.\-]{0,40}[/\\]{1,2}[A-Za-z][\w.\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])"
-        r"(?P<value>[^\s/@:'\"]{6,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)",
+        r"(?P<value>[^\s/@:'\"]{6,256})@(?!sha256)(?=[A-Za-z\[]|\d{1,9}\.\d)",
     ),
     # a user, and the word before the password: user me pass S, user me using S
     (
         "login",
         "user␣ username␣ login␣",
         r"(?i)\b(?:user(?:name)?|login)\s+[\"']?[\w.@\-]{1,80}[\"']?\s+(?:[/,|]\s|and\s)?(?:pass(?:word|wd)?|pw|pwd|using(?!\s\S{0,7}(?:\s|$))|secret)\s+"
-        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"']{4,200})(?P=quote)",
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}\d)[^\s\"']{4,200})(?P=quote)",
     ),
     # commands that set a password, which is their last word
     (
         "login",
         "password␣ passwd␣ pass␣",
         r"(?i)\b(?:reset|set|change|user|update)[\-:_](?:[a-z]{1,20}[\-:_]){0,3}(?:password|passwd|pass)\s+(?:[\w.@]{1,80}\s+)?"
-        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"'\-/=][^\s\"'=]{5,200})(?P=quote)\s*$",
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}\d)[^\s\"'\-/=][^\s\"'=]{5,200})(?P=quote)\s*$",
     ),
     (
         "login",
         "user␣ users␣ account␣",
         r"\b(?:user|account|users)\s+(?:create|add|new)\s+(?:[\w.\-]{1,80}\s+){1,2}?"
-        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'\-/=@][^\s\"'=@/]{5,200})(?P=quote)\s*$",
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'\-/=@][^\s\"'=@/]{5,200})(?P=quote)\s*$",
     ),
     # commands that hand a key over
     (
@@ -482,7 +482,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "user and password",
         "-a -n -u",
-        r"(?<!\S)-[aAnu]\s[\"']?[A-Za-z][\w.@\-]{0,63}:(?P<value>(?=[^\s\"':]*\d)(?=[^\s\"':]*[a-z])(?=[^\s\"':]*[A-Z!#$^&*?])"
+        r"(?<!\S)-[aAnu]\s[\"']?[A-Za-z][\w.@\-]{0,63}:(?P<value>(?=[^\s\"':]{0,200}\d)(?=[^\s\"':]{0,200}[a-z])(?=[^\s\"':]{0,200}[A-Z!#$^&*?])"
         r"[^\s\"':/]{6,200})(?![^\s\"'])",
     ),
     # -U USER … -P PASSWORD, but not a partition's, a database's or a Python program's -p
@@ -492,20 +492,20 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         r"\b(?:s(?:queue|info|acct|alloc|batch|run|cancel)|pdsh|clush|[bq]sub|oarsub|mysql\w*|mariadb\w*|python[\d.]*)\b[^\n;&|]*"
         r"|(?<!\S)-{1,2}(?:[uUl]|user(?:name)?|login)[\s=][\"']?[A-Za-z][^\s\"':/]{0,63}[\"']?"
         r"(?:\s(?!\S{0,200}(?:python|\.py\b|\.sh\b))[^\s;&|]{1,200}){0,6}?\s-{1,2}(?:[pPW]|pw|pass)[\s=]?"
-        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/:=\-@][^\s\"'/:=@]{5,200})(?P=quote)(?!\S)",
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'/:=\-@][^\s\"'/:=@]{5,200})(?P=quote)(?!\S)",
     ),
     # config set HOST user:password
     (
         "user and password",
         "config␣",
-        r"\bconfig\s(?:set\s)?(?:--\w{1,20}\s)?[\w.\-]{1,80}\s[A-Za-z][\w.\-]{0,40}:(?P<value>(?=[^\s\"':]*\d)"
-        r"(?=[^\s\"':]*[A-Za-z])[^\s\"':/]{6,200})(?!\S)",
+        r"\bconfig\s(?:set\s)?(?:--\w{1,20}\s)?[\w.\-]{1,80}\s[A-Za-z][\w.\-]{0,40}:(?P<value>(?=[^\s\"':]{0,200}\d)"
+        r"(?=[^\s\"':]{0,200}[A-Za-z])[^\s\"':/]{6,200})(?!\S)",
     ),
     # what has letters, digits and signs that names lack
     (
         "option",
         "-p␣ -w␣",
-        r"(?<!\S)-[pPwW]\s[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])(?=[^\s\"']*[\w][!#^&])[^\s\"'/=<>()$@*]{6,200})(?![^\s\"'])",
+        r"(?<!\S)-[pPwW]\s[\"']?(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])(?=[^\s\"']{0,200}[\w][!#^&])[^\s\"'/=<>()$@*]{6,200})(?![^\s\"'])",
     ),
     # lines of routers, and of chap-secrets and ipsec.secrets
     (
@@ -540,14 +540,14 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "passw secret token api",
-        r"(?i)[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'/(){}<>]{8,200})[\"'][\w.()\]]{0,30}[,;]?[ \t]{0,8}(?:#|//|--)[ \t]{0,4}"
+        r"(?i)[\"'](?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[a-z])[^\s\"'/(){}<>]{8,200})[\"'][\w.()\]]{0,30}[,;]?[ \t]{0,8}(?:#|//|--)[ \t]{0,4}"
         r"(?:(?:the|my|our|\w{1,20})\s){0,2}(?:password|passphrase|secret|api[ _]?key|(?:api|access|auth|hf|bot) token)\b(?! file| path)",
     ),
     (
         "named value",
         "%s {}",
         r"(?i)(?:token|passw(?:or)?d|secret|api[ _]?key|credentials?)\b[^\"'\n]{0,20}(?:%s|\{\})[^\"'\n]{0,20}[\"'](?:,\s?|\s?%\s?\(?|\.format\()[\"']"
-        r"(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"']{8,200})[\"']",
+        r"(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[a-z])[^\s\"']{8,200})[\"']",
     ),
     (
         "URL",
@@ -579,12 +579,12 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "<<<",
-        r"<<<\s?(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/()=<>{}$\[\]]{7,200})(?P=quote)\s*$",
+        r"<<<\s?(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'/()=<>{}$\[\]]{7,200})(?P=quote)\s*$",
     ),
     (
         "login",
         "login␣",
-        r"\b(?:\w{1,20}[-_])?login\s[\w.\-]{1,64}@[\w.\-]{1,80}\s(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/()=]{6,200})(?P=quote)",
+        r"\b(?:\w{1,20}[-_])?login\s[\w.\-]{1,64}@[\w.\-]{1,80}\s(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'/()=]{6,200})(?P=quote)",
     ),
     ("login", "ipmitool", r"(?i)\bsmcipmitool\s\S{1,80}\s\S{1,80}\s(?P<value>\S{4,200})"),
     ("option", "--community", r"--community[\s=](?P<value>[^\s\"'$<{]{4,200})"),
@@ -594,7 +594,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "option",
         "-␣- -␣\"- -␣'-",
         r"(?i)(?:^|\n)[ \t]{0,40}-[ \t][\"']?--?[\w\-]{0,40}(?:password|passwd|secret|token|api-?key)[\"']?[ \t]{0,8}\n[ \t]{0,40}-[ \t]"
-        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*[A-Za-z])[^\s\"'$<{\-][^\s\"']{4,200})(?P=quote)",
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'$<{\-][^\s\"']{4,200})(?P=quote)",
     ),
     (
         "named value",
@@ -603,21 +603,21 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "named value",
-        "password{ passwd{ secret{ token{ key{",
-        r"(?i)\b\w{0,40}(?:password|passwd|secret|token|key)\{\s?[\"'](?P<value>(?=[^\"'\n]*\d)[^\s\"']{6,200})[\"']\s?\}",
+        "password{ passwd{ passphrase{ secret{ token{ key{",
+        r"(?i)\b\w{0,40}(?:password|passwd|passphrase|secret|token|key)\{\s?[\"'](?P<value>(?=[^\"'\n]{0,200}\d)[^\n\"']{6,200})[\"']\s?\}",
     ),
     (
         "named value",
         "created generated issued reset␣ changed␣ set␣to",
         r"(?i)(?:api key|token|secret|password|passphrase)s?\s(?:(?:was|is|has been)\s)?(?:created|generated|issued|reset|changed|set to)\s?[:=]?\s"
-        r"[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}]{8,200})",
+        r"[\"']?(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'<>(){}]{8,200})",
     ),
     # NAME:password after what says how it is proved
     (
         "user and password",
         "digest␣ plain␣ basic␣ scram user=",
-        r"(?i)(?:\b(?:digest|plain|basic|scram(?:-sha-\d{1,3})?)\s|\buser=)(?!md5|sha)[A-Za-z][\w.@\-]{0,40}:(?P<value>(?=[^\s\"':,]*\d)"
-        r"(?=[^\s\"':,]*[A-Za-z])[^\s\"':/,]{6,200})",
+        r"(?i)(?:\b(?:digest|plain|basic|scram(?:-sha-\d{1,3})?)\s|\buser=)(?!md5|sha)[A-Za-z][\w.@\-]{0,40}:(?P<value>(?=[^\s\"':,]{0,200}\d)"
+        r"(?=[^\s\"':,]{0,200}[A-Za-z])[^\s\"':/,]{6,200})",
     ),
     # the command that says the password
     (
@@ -631,12 +631,12 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "named value",
         "password␣ passwd␣ secret␣ api_key␣ api-key␣ apikey␣ token␣",
         r"(?i)\b(?:write|put|set|add|store|insert|update|edit)\s(?:[\w/.\-]{1,80}\s){0,2}?[\w/.\-]{0,60}(?:password|passwd|secret|api[_\-]?key|token)\s"
-        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/=\-@$<{(][^\s\"'=(){}]{6,200})(?P=quote)[\"']?\s*$",
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'/=\-@$<{(][^\s\"'=(){}]{6,200})(?P=quote)[\"']?\s*$",
     ),
     (
         "named value",
         "password( passwd( pwd(",
-        r"(?i)[,\s](?:password|passwd|pwd)\((?P<value>(?=[^\s()\"']*\d)(?=[^\s()\"']*[A-Za-z])[^\s()\"',=\[\]]{8,200})\)",
+        r"(?i)[,\s](?:password|passwd|pwd)\((?P<value>(?=[^\s()\"']{0,200}\d)(?=[^\s()\"']{0,200}[A-Za-z])[^\s()\"',=\[\]]{8,200})\)",
     ),
     (
         "login",
@@ -658,20 +658,20 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "login",
         "pw( pass( password( passwd( credential( credentials( _set( pwset( passwordset(",
         r"(?i)\b(?!get|read|check|verify)\w{0,30}(?:_pw|pass|passwd|password|credentials?)(?:_?set)?\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?"
-        r"[\"'](?P<value>(?=[^\"'\n]*\d)(?=[^\"'\n]*[A-Za-z])[^\s\"']{6,80})[\"']\s?[,)]",
+        r"[\"'](?P<value>(?=[^\"'\n]{0,200}\d)(?=[^\"'\n]{0,200}[A-Za-z])[^\s\"']{6,80})[\"']\s?[,)]",
     ),
     # def password(): return "…"
     (
         "named value",
         "return",
         r"(?i)\b(?:def|function|func|fn)\s\w{0,40}(?:password|passwd|token|secret|api_?key)\w{0,10}\([^)\n]{0,80}\)[^:{\n]{0,40}[:{]\s{0,40}"
-        r"return\s[rbf]?[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'<>\[\]]{8,200})[\"']",
+        r"return\s[rbf]?[\"'](?P<value>(?=[^\s\"']{0,200}\d)(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'<>\[\]]{8,200})[\"']",
     ),
     (
         "named value",
         "password␣ passphrase␣ passcode␣ api␣key api-key",
-        r"(?i)\b(?:with|us(?:e|ing))\s(?:the\s)?(?:password|passphrase|passcode|api[ -]key)\s[\"']?(?P<value>(?=[^\s\"']*\d)"
-        r"(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}=:]{7,200})",
+        r"(?i)\b(?:with|us(?:e|ing))\s(?:the\s)?(?:password|passphrase|passcode|api[ -]key)\s[\"']?(?P<value>(?=[^\s\"']{0,200}\d)"
+        r"(?=[^\s\"']{0,200}[A-Za-z])[^\s\"'<>(){}=:]{7,200})",
     ),
     ("URL", "hooks.zapier", r"hooks\.zapier\.com/hooks/catch/\d{1,12}/(?P<value>\w{4,40})"),
     (
@@ -705,7 +705,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "named value",
         "password␣for password␣is password␣was password␣has",
         r"(?i)\bpassword\s(?:(?:is|was|has been)\s(?:generated|created|set|reset|changed)\s)?for\s(?:(?:the|new|user|account|service|database)\s){0,3}"
-        r"[\w.@\-\"']{1,60}\s?(?:[:=]|is)\s(?P<value>(?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])[^\s\"'<>(){}$]{6,200})",
+        r"[\w.@\-\"']{1,60}\s?(?:[:=]|is)\s(?P<value>(?=\S{0,80}\d)(?=\S{0,80}[A-Za-z])[^\s\"'<(){}$][^\s\"'(){}$]{5,200})",
     ),
     (
         "named value",
@@ -729,7 +729,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "user and password",
         ":' :\"",
-        r"(?<![\w/@.:])[A-Za-z][\w.\-/\\]{0,80}:(?P<quote>[\"'])(?P<value>[^\"'\n]{3,80})(?P=quote)@(?=[A-Za-z\[]|\d+\.\d)",
+        r"(?<![\w/@.:])[A-Za-z][\w.\-/\\]{0,80}:(?P<quote>[\"'])(?P<value>[^\"'\n]{3,80})(?P=quote)@(?=[A-Za-z\[]|\d{1,9}\.\d)",
     ),
     (
         "named value",
@@ -788,6 +788,11 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "login",
         "pgp_sym_ aes_encrypt aes_decrypt",
         r"(?i)\b(?:pgp_sym_(?:en|de)crypt(?:_bytea)?|aes_(?:en|de)crypt)\([^,\n]{1,80},\s?'(?P<value>[^'\n]{3,80})'",
+    ),
+    (
+        "login",
+        "passwd",
+        r"\b(?:\w{0,8}passwd)\b[^\n<]{0,80}<<-?\s?[\"']?(?P<quote>\w{1,20})[\"']?\n(?P<value>[^$]{3,200}?)\n(?P=quote)\b",
     ),
     ("login", "oathtool", r"\boathtool\s(?:-{1,2}[\w=\-]{1,40}\s){1,6}(?P<value>[A-Za-z0-9]{8,})"),
     # Secret.from_string("…"), not Secret.from_name("…")
@@ -854,7 +859,7 @@ WORDS: Final[dict[str, str]] = {
     # also a word with a digit
     "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
-    "random": "tok claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    "random": "xsrf csrf tok claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
     # in which form it is, or which of several
     "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
@@ -967,7 +972,7 @@ PATTERNS: Final[dict[str, str]] = {
         r"[\"']?(?:[ \t]{0,4}[:=][ \t]{0,4}|(?<=[\"'])[ \t]|(?<=[^y]-value) |(?<=-v) ))"
         r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
         r"|(?P<prose>\b(?:is|ist|lautet|est|es|é|è|är|jest|was)\b\s?:?[ \t]"
-        r"|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
+        r"|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]{0,80};?(?:\n|$)))"
         r"(?=\S{0,99}\d)"
         r")"
     ),
@@ -978,8 +983,8 @@ PATTERNS: Final[dict[str, str]] = {
     "block": r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)",
     "items": r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)",
     "next line": r"[ \t]*\n( +[^\s:#\-][^\n:]*)(?<![,|{(&+?])(?:\n|$)",
-    "bare": r"[^\s&;,'\"`}\])\\<](?:\\[ $&;=#!()](?=\S)|,(?=\w*\d\w*(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
-    "line": r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))",
+    "bare": r"[^\s&;,'\"`}\])\\<](?:\\[ $&;=#!()](?=\S)|[,;](?=[^\W\d]{0,40}\d\w{0,40}(?:\s|$))|[^\s&;,'\"`}\])\\<])*",
+    "line": r"[^\n\"'{}]*?(?=\s{1,80}#|[ \t\r]{0,80}(?:\n|$))",
     "several": r"(?:^|\n)[ \t]*\(?(?:[\w.]+,[ \t]*){1,8}[\w.]+$",
     "braces": r"\{[^{}]{0,4096}\}?",
     # The folders of an absolute path.
@@ -1004,11 +1009,11 @@ PATTERNS: Final[dict[str, str]] = {
         r"(?=[rbf]?[\"'])"
     ),
     # to the character ~ before the name: a quote, or a semicolon
-    "until": r"(?:[^~\n=;&|<>$-]|;(?=[^\s=;&|<>$-]+[\"']))*(?=~|\Z)",
+    "until": r"(?:[^~\n=;&|<>$-]|;(?=[^\s=;&|<>$-]{1,80}[\"']))*(?=~|\Z)",
     "phrase": (
-        r"[^\s\"'`(){}\[\]<>][^\s\"'`]*?(?=[,;)]*[ \t\r]*(?:\n|$))|"
-        r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
-        r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
+        r"[^\s\"'`(){}\[\]<>][^\s\"'`]*?(?=[,;)]{0,4}[ \t\r]{0,80}(?:\n|$))|"
+        r"(?!.{0,200}\s(?:if|else|or|and|in|not|is|for)\s)"
+        r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]{0,80}(?:\n|$))"
     ),
     "needs words": (
         r"(?:^|\s|[\"'])[-/]{1,2}\w|\b(?:login|authtoken|set|setx|setenv|env|ENV|ARG|config|modify)\s"
@@ -1017,8 +1022,8 @@ PATTERNS: Final[dict[str, str]] = {
     # The name of a header that carries a secret, in place of its value.
     "header name": r"X-[A-Za-z\-]+|(?=.*(?:Token|Auth|Api))(?:[A-Z][a-z]*-){1,2}[A-Z][a-z]+",
     "header": (
-        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=(?:<[^<>\n]{1,40}>|\$\{?\w{1,40}\}?|\*{3,}|\.{3})|secure|httponly)(?:;\s{0,4}|[\"'\s]|$)+)[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
-        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]+\s){4}|[A-Za-z_.]+\[[\"'])(?=[^\s\"'])"
+        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}(?!(?:(?:(?:theme|lang|language|locale|mode|consent|tz|timezone|currency|view|path|domain|max-age|expires|samesite)=[\w/.+\-, :]{1,40}|[\w.\-]{1,40}=(?:<[^<>\n]{1,40}>|\$\{?\w{1,40}\}?|\*{3,40}|\.{3})|secure|httponly)(?:;\s{0,4}|(?=[\"'\r\n]|$))){1,12}(?:[\"'\r\n]|$))[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
+        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?!(?:[A-Za-z]{1,40}\s){4}|[A-Za-z_.]{1,80}\[[\"'])(?=[^\s\"'])"
     ),
     "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
     "bearer": (
@@ -1036,7 +1041,7 @@ PATTERNS: Final[dict[str, str]] = {
         r"|(?i:(?:my|the|some)[-_ ]\D*(?:pass|pw|secret|token|key|cred|value|name|user|account)\D*|(?:your|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest|negotiate|ntlm|kerberos)(?:\s*|\s[${<%*\[].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
         r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|[A-Z_]{1,40}_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
-        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|@[A-Z][\w.]+\(.*|(?:op|vault|aws|gcloud|kubectl|bw|doppler|sops|cat|openssl|pwgen)\s[\w/\-]+.*|\{\d*|(?:Get|Read|New|Import)-[A-Z]\w+|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
+        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|@[A-Z][\w.]+\(.*|(?:op\sread|vault\s(?:kv|read|token)|aws\s\w+\s[a-z]+-|gcloud\s|kubectl\s|bw\sget|doppler\ssecrets|cat\s[/~.$]|openssl\srand|pwgen\s).*|\{\d*|(?:Get|Read|New|Import)-[A-Z]\w+|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
     ),
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (
@@ -1046,8 +1051,8 @@ PATTERNS: Final[dict[str, str]] = {
     # The dollar sign of a value, unless it is one of a variable's name in capitals or of an expression.
     "dollar": r"(?<![^=:])\$+(?![A-Z_\d]*$|[{($])",
     # A number, or an address in memory.
-    "number": r"[\d.,:+\-e]+|v\d+(?:\.\d+)+\w{0,6}|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
-    "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
+    "number": r"[\d.,:+\-e]+|v\d+(?:\.\d+)+\w{0,6}|[\d.]+(?:[nuµm]?s|[KMG]i?B)|0x(?:[0-9a-fA-F]{1,8}|(?:7[efEF]|5[56])[0-9a-fA-F]{10})",
+    "reference": r"[A-Za-z_][A-Za-z\d_]*(?:\.[A-Za-z_][A-Za-z\d_]*|\[.*|\(.*|::.*|\?\.\w+)+",
     # A path, or an option: add_argument("--password", "-p").
     "path": (
         r"https?://[\w.:\[\]\-]{1,200}(?:/[a-z_./\-]{0,200})?|@?(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*(?::r[ow])?"
@@ -1056,14 +1061,14 @@ PATTERNS: Final[dict[str, str]] = {
     # A user's name, after which even "pass" is a password.
     "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",
     # after a variable for it alone
-    "command": r"[^\s\"'()]+ +(?!(?:or|and|if|else|in|is|not|for)\b)[a-z./][\w./\-]*(?:\s|$)",
+    "command": r"[^\s\"'()]+ +(?!(?:or|and|if|else|in|is|not|for)\b)[a-z./][\w./\-]*(?:[\s=]|$)",
     "section": r"(?m)^\[[\w.\- ]{1,40}\][ \t]*$",
     "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
     # A function that names a secret and returns it: get_password("service", "user").
     "reads": r"(?i)(?:^|[._])(?:get|read|fetch|find|load|ask|delete)_?[^.]*$",
     # Any other function of a text in quotes, unless it reads what the text names.
     "call": (
-        r"(?i)(?![\w.]*(?:get|env|input|prompt|ask|open|read|load|path|file|fetch|pop|find|lookup|resolve|secret|client"
+        r"(?i)(?![\w.]{0,60}(?:get|env|input|prompt|ask|open|read|load|path|file|fetch|pop|find|lookup|resolve|secret|client"
         r"|header|query|field|column|key\b|var|config|random|token|choice|require|print|error|assert))"
         r"[a-z][\w.]{0,60}\("
         r"\s{0,80}(?=[rbf]?[\"'](?!-))"

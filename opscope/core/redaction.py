@@ -333,9 +333,8 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         if before == " " and sure == Sureness.IF_DRAWN and _is_of_table(text, name.start()):
             continue  # "cache key: 5f2a…"
         inner = sign["element"] and not sign["close"] and "</" not in sign[0]
-        if inner and before not in ("<", ":"):
-            continue
-        if sign["call"] and _pattern("reads").search(name[0]):
+        reads = sign["call"] and _pattern("reads").search(name[0])
+        if reads or (inner and before not in ("<", ":")):
             continue
         if (sign["call"] or sign["prose"] is not None) and sure < Sureness.SURE:
             continue
@@ -450,18 +449,20 @@ def _bare(
     value = _pattern("bare").match(text, at, at + _JUDGED)
     if value is not None and re.match(r"[A-Za-z_]\w*=(?!=)", value[0]) and text[at - 1] == "(":
         return  # the name of an argument
-    if value is None or (sign["equal"] or "").strip() in ("==", "!=", "===", "!=="):
-        return
+    empty = sign[0] == "= " and name.isupper() and _pattern("command").match(text, at)
+    if value is None or empty or (sign["equal"] or "").strip() in ("==", "!=", "===", "!=="):
+        return  # PASSWORD= python train.py
     if value[0].isidentifier() and name.startswith(("self.", "this.", "cls.")):
         return  # self.password = given
-    # of a shell, or below a section's line of an INI file, where nothing is an expression
-    plain = text.endswith(f"export {name}", 0, sign.start()) or (before, sign[0]) == ("{", ":=")
-    plain = plain or bool(_pattern("section").search(text, max(0, at - 2000), at))
-    if before in ("", "\n") and sign[0] == "=":
-        plain = plain or bool(_pattern("command").match(text, at))
-    plain = plain or bool(re.match(r"\)\w", text[value.end() : value.end() + 2]))  # a(7)b
-    if not plain and _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
-        return
+    if _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'!")):
+        # of a shell, or below a section's line of an INI file, where nothing is an expression
+        plain = text.endswith((f"export {name}", f"ARG {name}", f"ENV {name}"), 0, sign.start())
+        assigned = (before, sign[0]) in (("", "="), ("\n", "="))
+        plain = plain or bool(assigned and _pattern("command").match(text, at))
+        plain = plain or (before, sign[0]) == ("{", ":=")
+        plain = plain or bool(re.match(r"\)\w", text[value.end() : value.end() + 2]))  # a(7)b
+        if not plain and not _pattern("section").search(text, max(0, at - 2000), at):
+            return
     typed = sign["colon"] and re.match(
         r"[A-Z]\w*<|(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
         text[at : at + 80],

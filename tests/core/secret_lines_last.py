@@ -1001,6 +1001,16 @@ TOKEN=«0xdeadbeefcafe»
 token: «0xdeadbeefcafe»
 """,
     "what fresh lists of December showed": r"""
+Set-Cookie: «theme=dark; sid={a12}»
+PASSPHRASE="«cat sat on mat7»"
+std::string passphrase{"«glacial Till 5»"};
+ARG GIT_PASSWORD=«Weasel.Wall»
+pass=«Powan.Loch9» host=sftp.lab user=drop
+_xsrf=«2|{h8}|{h32}|1712930021»
+db_passwort: «Zwölf.Eulen»
+passwd <<EOT\n«Bluethroat_Ny8»\n«Bluethroat_Ny8»\nEOT
+[nas]\ntype = webdav\npass = «Fieldlark;60»
+A temporary password is generated for root@localhost: «k>rT4wq?Zb1d»
 DJANGO_SECRET_KEY=«x$2!k9(w^vq%7bz@lm3t&ho+e1-yd5jr#0ug6f8nc»
 BORG_PASSPHRASE="«my scarf got wet»" borg create ::nightly /srv
 SET PASSWORD FOR 'root'@'localhost' = '«h0rnbeam»';
@@ -1978,6 +1988,8 @@ subprocess.run(["mysql", "-p" + pw1])
 x --p {\"a\": \"b\"}
 """,
     "what fresh lists of December showed": r"""
+backward pass=12.4ms forward pass=6.1ms
+WANDB_MODE=offline WANDB_API_KEY= python train.py
 ParamSpec password: Text, required
 $cred = Get-Credential -UserName admin
 "Server={0};User Id={1};Password={2};"
