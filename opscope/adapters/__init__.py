@@ -6,6 +6,7 @@ automatically, opscope logs a warning and goes on without it. No error reaches t
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -41,7 +42,6 @@ _hooked: set[str] = set()
 _unwatch: Callable[[], None] | None = None
 _chosen = False
 _refused: set[str] = set()
-_tried_natives = False
 
 
 def chosen() -> bool:
@@ -153,12 +153,9 @@ def uninstall() -> None:
                 _log.exception("opscope: some hooks of %s could not be removed", name)
 
 
+@functools.lru_cache(maxsize=1)
 def _write_natively() -> None:
-    """Let native code write ranges, once a framework's are recorded. If it cannot, Python goes on writing."""
-    global _tried_natives
-    if _tried_natives or not _installed or session.recorder() is None:
-        return
-    _tried_natives = True
+    """Let native code write ranges from now on. If it cannot, Python goes on writing. Tried once."""
     try:
         from .shared import ranges  # ctypes is only loaded when it is needed
 
@@ -168,7 +165,8 @@ def _write_natively() -> None:
 
 
 def _activity() -> None:
-    _write_natively()
+    if _installed and session.recorder() is not None:
+        _write_natively()
     for adapter in tuple(_installed.values()):
         try:
             adapter.listen()
@@ -207,7 +205,8 @@ def _install_or_wait(name: str, target: str, options: Options, imported: str) ->
     adapter = kind()
     adapter.install(session.emitter(name), options)
     _installed[name] = adapter
-    _write_natively()
+    if session.recorder() is not None:
+        _write_natively()
 
 
 def _is_imported(module: str, imported: str) -> bool:

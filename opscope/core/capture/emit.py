@@ -174,8 +174,6 @@ class Emitter:
         self._interned: dict[tuple[str | None, str], Prepared] = {}
         self._forked = False
         self.active = False
-        with _lock:
-            _emitters.add(self)
         self.listen(None)
 
     @property
@@ -330,6 +328,7 @@ class Emitter:
     def listen(self, recorder: Recorder | None) -> None:
         """Set the recorder that this emitter writes to; ``None``: no recorder. For ``session``."""
         with _lock:
+            _emitters.add(self)
             self._recorder = recorder
             if recorder is not None:
                 recorder.fact(domain=self.domain, number=self.number)

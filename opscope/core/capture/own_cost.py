@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 
@@ -97,9 +98,9 @@ class StepCosts:
         # (None: not computed).
         self._open: tuple[int, int, int, int | None] | None = None
         # The steps in which the other parts' cost was computed: their number, and the time and this cost of
-        # the last. The steps until the next one are taken to have cost the same share of their time.
-        self._exact_steps = self._exact_time = self._exact_own = 0
-        self._exact_due = 0  # ``time`` from which on it is computed again
+        # the last. The steps until the next one, which comes from ``time`` _exact_due on, are taken to have
+        # cost the same share of their time.
+        self._exact_steps = self._exact_time = self._exact_own = self._exact_due = 0
 
     def begin(self) -> None:
         """Begin a step on this thread, unless one is open."""
@@ -147,19 +148,13 @@ LONGEST_SAMPLE: Final = 1_000_000
 Writes = Callable[[Any, int], tuple[Any, Any, Any]]
 
 
-class _StandIn:
-    """Stands for a recorder that has nothing to write, and for a text."""
-
-    id, deadline, new_thread, flush = 0, 1 << 62, None, None
-
-    def __init__(self) -> None:
-        self.local = threading.local()
-        self.local.log = bytearray().extend
-
-
 def record_ns(writes: Writes) -> float:
     """Measure and return the cost in ns of pushing one record, the least of four rounds."""
-    stand_in, least = _StandIn(), float("inf")
+    # stands for a recorder that has nothing to write, and for a text
+    stand_in = SimpleNamespace(id=0, deadline=1 << 62, new_thread=None, flush=None)
+    stand_in.local = threading.local()
+    stand_in.local.log = bytearray().extend
+    least = float("inf")
     push, _, _ = writes(stand_in, 0)
     for _ in range(4):
         begin = perf_counter_ns()

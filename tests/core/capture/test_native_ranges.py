@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import threading
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -301,9 +302,11 @@ def framework(monkeypatch, tmp_path):
     """An adapter is installed, and nothing is built yet."""
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setitem(adapters._installed, "made up", object())
-    monkeypatch.setattr(adapters, "_tried_natives", False)
+    monkeypatch.setitem(adapters._installed, "made up", SimpleNamespace(listen=lambda: None))
     monkeypatch.setattr(emit, "_native", None)
+    adapters._write_natively.cache_clear()
+    yield
+    adapters._write_natively.cache_clear()
 
 
 def test_it_is_built_ahead(native, tmp_path, monkeypatch):
@@ -314,12 +317,12 @@ def test_it_is_built_ahead(native, tmp_path, monkeypatch):
 
 
 def test_nothing_is_built_until_something_is_recorded(framework, native, tmp_path):
-    adapters._write_natively()
+    adapters._activity()
     assert emit._native is None
     assert not (tmp_path / "cache").exists()
     session.listen(recorder_of())
     try:
-        adapters._write_natively()
+        adapters._activity()
     finally:
         session.listen(None)
     assert emit._native is not None
@@ -344,8 +347,8 @@ def test_where_nothing_can_be_built_python_writes(why, framework, tmp_path, monk
     session.listen(recorder)
     try:
         with caplog.at_level(logging.DEBUG, logger="opscope"):
-            adapters._write_natively()
-            adapters._write_natively()
+            adapters._activity()
+            adapters._activity()
         emitter.push(TEXTS[0])
         emitter.pop()
     finally:
