@@ -5,7 +5,7 @@
 Every line is the median over the repeats of (push + pop) in a tight loop, with the loop included. "over raw"
 is what opscope adds to the cheapest nvtx calls that send the same. The table is printed without a tool, and
 with a tool attached that drops everything (compiled from C on the spot, if a compiler and the nvidia-nvtx
-headers are installed). Times vary by about 30 %: compare within one run.
+headers are installed); with a tool, ranges are always written from Python. Times vary by about 30 %: compare within one run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -50,7 +51,8 @@ def measure(ranges: int, repeats: int) -> dict[str, float]:
     """Return ns per range of each way; the ways are interleaved, so all see the same state of the machine."""
     import nvtx
 
-    from opscope.core.capture import session
+    from opscope.adapters.shared import ranges as native_ranges
+    from opscope.core.capture import emit, session
     from opscope.core.capture.recorder_sink import Recorder
     from opscope.core.schema import OpCall, TensorSpec
 
@@ -109,8 +111,11 @@ def measure(ranges: int, repeats: int) -> dict[str, float]:
             if emitter.active:
                 emitter.push(call)
 
-    def recorded(function: Callable[[], None]) -> Callable[[], None]:
+    natively = native_ranges.load()
+
+    def recorded(function: Callable[[], None], writes: Any = None) -> Callable[[], None]:
         def run() -> None:
+            emit.write_natively(writes)
             with tempfile.TemporaryDirectory() as folder:
                 recorder = Recorder(folder)
                 recorder.start()
@@ -132,9 +137,12 @@ def measure(ranges: int, repeats: int) -> dict[str, float]:
         "opscope": ours,
         "opscope, payload": ours_payload,
         "opscope, result mark": ours_result,
-        "opscope + recorder": recorded(ours),
-        "opscope + recorder, payload": recorded(ours_payload),
-        "opscope + recorder, result": recorded(ours_result),
+        "opscope + recorder": recorded(ours, natively),
+        "opscope + recorder, payload": recorded(ours_payload, natively),
+        "opscope + recorder, result": recorded(ours_result, natively),
+        "the same in Python": recorded(ours),
+        "the same in Python, payload": recorded(ours_payload),
+        "the same in Python, result": recorded(ours_result),
     }
     if not emitter.active:
         ways["hook that asks emitter.active"] = hook

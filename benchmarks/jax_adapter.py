@@ -4,7 +4,8 @@
 
 All variants run in one process, in turns, and the best turn counts. Read the ratios; times depend on the
 machine. ``off`` is the adapter installed without a listener, ``recorded`` opscope's ranges alone,
-``profiler`` jax.profiler alone, ``captured`` both, as in ``opscope run``; the empty step shows the cost of a step's range.
+``Python`` the same without the native code that writes ranges, ``profiler`` jax.profiler alone, ``captured`` both, as in
+``opscope run``; the empty step shows the cost of a step's range.
 """
 
 import runpy
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import opscope
 from opscope.backends.recorder import RecorderCapture
 from opscope.backends.xplane_capture import XPlaneCapture
-from opscope.core.capture import session
+from opscope.core.capture import emit, session
 
 ROUNDS = 5
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "jax_cnn.py"
@@ -81,6 +82,17 @@ def capture(made):
 
 
 @contextmanager
+def from_python(recording):
+    with recording:
+        native = emit._native
+        emit.write_natively(None)
+        try:
+            yield
+        finally:
+            emit.write_natively(native)
+
+
+@contextmanager
 def nothing():
     yield
 
@@ -110,7 +122,8 @@ def main(seconds):
                     "plain": (plain, False, nothing()),
                     "off": (None, True, nothing()),
                     "recorded": (None, True, capture(RecorderCapture(folder / "r"))),
-                    "profiler": (plain, False, profiler(folder / "p")),
+                    "Python": (None, True, from_python(capture(RecorderCapture(folder / "p")))),
+                    "profiler": (plain, False, profiler(folder / "j")),
                     "captured": (None, True, capture(XPlaneCapture(folder / "x"))),
                 }
                 for name, (step, installed, around) in variants.items():

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import opscope
 from opscope.backends.recorder import RecorderCapture
-from opscope.core.capture import session
+from opscope.core.capture import emit, session
 
 ROUNDS = 5
 EAGER, GRAPH = 100, 400
@@ -96,13 +96,17 @@ def off(make, seconds):
         opscope.shutdown()
 
 
-def recording(make, seconds, **options):
+def recording(make, seconds, python=False, **options):
     opscope.init(["tensorflow", "keras"], **options)
     folder = Path(tempfile.mkdtemp())
     session.start(RecorderCapture(folder))
+    native = emit._native
+    if python:
+        emit.write_natively(None)
     try:
         return best_of(make()[0], seconds)
     finally:
+        emit.write_natively(native)
         session.stop()
         opscope.shutdown()
         shutil.rmtree(folder)
@@ -110,6 +114,10 @@ def recording(make, seconds, **options):
 
 def bare(make, seconds):
     return recording(make, seconds, source=False)
+
+
+def from_python(make, seconds):
+    return recording(make, seconds, python=True)
 
 
 def profiler(make, seconds):
@@ -132,6 +140,7 @@ def main():
         "off": off,
         "recording": recording,
         "  without source": bare,
+        "  ranges from Python": from_python,
         "TensorFlow's profiler": profiler,
     }
     print(f"{'':26}{'':24}{'µs each':>10}{'ratio':>8}{'µs added':>11}")

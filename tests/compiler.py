@@ -31,6 +31,7 @@ class Compiler:
 
     @property
     def made(self) -> list[str]:
-        """The names of the compiled libraries without their suffixes, one per compilation."""
+        """The names of the compiled libraries without their suffixes, one per compilation; not of the one that
+        writes the ranges of every framework."""
         lines = self._log.read_text().split() if self._log.exists() else []
-        return [line.rpartition("-")[0] for line in lines]
+        return [line.rpartition("-")[0] for line in lines if not line.startswith("ranges-")]

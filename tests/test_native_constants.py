@@ -29,6 +29,7 @@ LIBRARIES = {
     "light": ("../backends/light_clock.c",),
     "stacks": ("shared/stacks.c",),
     "buffers": ("shared/buffers.c",),
+    "ranges": ("shared/ranges.c",),
 }
 CATEGORY = {
     "kNone": 0,
@@ -97,6 +98,11 @@ SHARED = {
     ("stacks", "MAX_UNWRITTEN"): "opscope.core.capture.host_stacks:MAX_UNWRITTEN",
     ("stacks", "SAMPLE"): recording_format.SAMPLED,
     ("stacks", "COLLECTION"): recording_format.COLLECTED,
+    ("ranges", "kPayload"): recording_format.PAYLOAD,
+    ("ranges", "kMarkBase"): recording_format.MARK_BASE,
+    ("ranges", "kCompleteBase"): recording_format.COMPLETE_BASE,
+    ("ranges", "kSeqBits"): emit.SEQ_BITS,
+    ("ranges", "kMaxForwardThread"): emit.MAX_FWD_THREAD,
 }
 #: What native code has alone: its buffers and tables, names and layouts of others, answers that stay within it.
 #: ``known`` is the table of dtypes, which has a test of its own.
@@ -111,6 +117,8 @@ ALONE = {
         NVTX_VERSION_3 ASCII REGISTERED TRACING_OFF OPERATIONS NEEDED REPLACED MAX_PATCHES""",
     "inputs": "",
     "buffers": "EXPORT MAX_CLASSES BF_GETBUFFER TP_AS_BUFFER entries",
+    "ranges": """FASTCALL KEYWORDS LOCAL RECORDER FLUSH POPPED NAME_OF_LOG NAME_OF_ID NAME_OF_DEADLINE
+        PYTHON""",
     "light": "API FIRST_ROOM NO_ARGUMENT ONE_ARGUMENT",
     "stacks": "API ARGUMENTS HANDOVER_NS MAX_CODES MAX_THREADS RESOLVE_NS SHORT_COLLECTION_NS",
 }

@@ -6,6 +6,7 @@ automatically, opscope logs a warning and goes on without it. No error reaches t
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from opscope.core.capture import after_import, host_stacks, session
+from opscope.core.capture import after_import, emit, host_stacks, session
 
 from . import known
 from .base import Adapter, AdapterError, Options
@@ -152,7 +153,20 @@ def uninstall() -> None:
                 _log.exception("opscope: some hooks of %s could not be removed", name)
 
 
+@functools.lru_cache(maxsize=1)
+def _write_natively() -> None:
+    """Let native code write ranges from now on. If it cannot, Python goes on writing. Tried once."""
+    try:
+        from .shared import ranges  # ctypes is only loaded when it is needed
+
+        emit.write_natively(ranges.load())
+    except Exception as error:  # noqa: BLE001 - a fault of ours must not be the program's
+        _log.debug("opscope: ranges are written from Python: %s", error)
+
+
 def _activity() -> None:
+    if _installed and session.recorder() is not None:
+        _write_natively()
     for adapter in tuple(_installed.values()):
         try:
             adapter.listen()
@@ -191,6 +205,8 @@ def _install_or_wait(name: str, target: str, options: Options, imported: str) ->
     adapter = kind()
     adapter.install(session.emitter(name), options)
     _installed[name] = adapter
+    if session.recorder() is not None:
+        _write_natively()
 
 
 def _is_imported(module: str, imported: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from opscope.adapters import known, modes
-from opscope.adapters.shared import native_stacks
+from opscope.adapters.shared import native_stacks, ranges
 from opscope.adapters.shared.compiled import CXX, BuildError, find_compiler
 from opscope.adapters.shared.ready import is_ready, sources
 from opscope.core.capture import host_stacks
@@ -46,6 +46,8 @@ def build(command: list[str], settings: Mapping[str, str]) -> None:
     if env.get(host_stacks.VARIABLE, "") == "":
         with contextlib.suppress(OSError, BuildError):  # then stacks are sampled from Python
             native_stacks.build()
+    with contextlib.suppress(OSError, BuildError):  # then ranges are written from Python
+        ranges.build()
     text = _text(command)
     allowed = modes.allowed(env)
     for name, target in known.available().items():

@@ -12,7 +12,7 @@ from opscope.adapters.shared.ready import sources
 from . import common, declared
 
 #: What is built without importing a framework: the helper of the CUPTI backend, light mode's clock, and what
-#: hears reads of arrays' memory.
+#: hears reads of arrays' memory and writes ranges.
 _OWN = ("cupti", "light", "jax")
 
 
@@ -48,12 +48,13 @@ def build(
 
 
 def _build_own(subject: str) -> None:
-    from opscope.adapters.shared import compiled, reads
+    from opscope.adapters.shared import compiled, ranges, reads
     from opscope.backends import light_clock
     from opscope.backends.cupti import helper
 
     try:
-        source = (helper.SOURCE, light_clock.SOURCE, reads.SOURCE)[_OWN.index(subject)]
-        common.emit(str(compiled.built(source)))
+        jax = (reads.SOURCE, ranges.SOURCE)
+        for source in ((helper.SOURCE,), (light_clock.SOURCE,), jax)[_OWN.index(subject)]:
+            common.emit(str(compiled.built(source)))
     except compiled.BuildError as error:
         common.fail(str(error))

@@ -18,6 +18,7 @@ from opscope.core.capture import recorder_sink, session
 from opscope.core.capture.emit import MAX_FWD_THREAD
 from opscope.core.capture.idle import IdleWriter
 from opscope.core.capture.recorder_sink import Recorder
+from opscope.core.recording_format import RECORD
 from opscope.readers.recording.reader import collect
 
 torch = pytest.importorskip("torch")
@@ -358,7 +359,7 @@ def test_a_long_call_is_on_disk_before_it_ends(tmp_path, monkeypatch):
     assert len(sizes) == 5
 
 
-def test_afterwards_pushes_are_pythons_again(tmp_path, monkeypatch):
+def test_afterwards_pushes_are_written_to_the_recorder_again(tmp_path, monkeypatch):
     monkeypatch.setenv("OPSCOPE_TORCH_OPS", "native")
     opscope.init(frameworks="torch")
     session.start(RecorderCapture(tmp_path / "1"))
@@ -367,10 +368,14 @@ def test_afterwards_pushes_are_pythons_again(tmp_path, monkeypatch):
     opscope.shutdown()
     session.stop()
     session.start(RecorderCapture(tmp_path / "2"))
-    after = [type(one.push).__name__ for one in emitters]
+    recorder = session.recorder()
+    recorder.deadline = 1 << 62  # no flush between
+    for one in emitters:
+        one.push(one.prepare("range"))
+    sizes = [len(thread.log) for thread in recorder._threads]
     session.stop()
     assert native == ["builtin_function_or_method"] * 2
-    assert after == ["function"] * 2
+    assert sizes == [2 * RECORD.size]
 
 
 def test_native_code_holds_no_module(tmp_path, monkeypatch):

@@ -39,12 +39,14 @@ class BuildError(RuntimeError):
     """A native library cannot be built. The message gives the reason in one line."""
 
 
-def built(source: Path, flags: tuple[str, ...] = (), announce: str = "") -> Path:
+def built(
+    source: Path, flags: tuple[str, ...] = (), announce: str = "", timeout: float = TIMEOUT
+) -> Path:
     """Return the path of the shared library for the C or C++ file ``source``; compile it if not cached.
 
     Headers beside the file whose names begin with its name belong to it. ``flags`` hold its other
     dependencies (``-D``, ``-I``, libraries); different flags give a different library. ``announce`` is
-    printed on stderr before the compilation.
+    printed on stderr before the compilation. ``timeout``: seconds that the compiler may take.
     Raises BuildError if the library cannot be built, and on systems other than Linux.
     """
     name = library_name(source, flags)
@@ -61,6 +63,7 @@ def built(source: Path, flags: tuple[str, ...] = (), announce: str = "") -> Path
     return make(
         name,
         lambda output: [compiler, *options, "-o", str(output), "-ldl", "-lpthread"],
+        timeout,
         begin=lambda: say(announce),
     )
 

@@ -69,6 +69,7 @@ _numbers = itertools.count()
 _domains: dict[str, int] = {}
 #: All prepared ranges that can still be pushed; a recording that starts writes all their texts.
 _alive: weakref.WeakSet[Prepared] = weakref.WeakSet()
+_emitters: weakref.WeakSet[Emitter] = weakref.WeakSet()
 _lock = threading.RLock()
 
 
@@ -107,18 +108,27 @@ _new: Final = Prepared.__new__
 
 #: An emitter's ``push``, ``pop`` and ``mark`` for a set of sinks.
 Writing = tuple[_Push, _Pop, Callable[["Prepared"], None]]
+#: Makes them in native code, where only a recorder listens; None: ``record_only`` does.
+_native: Callable[[Recorder, int], Writing] | None = None
 
 
-def _no_push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
-    """Do nothing: there is no sink."""
+def write_natively(writes: Callable[[Recorder, int], Writing] | None) -> None:
+    """Let ``writes`` make push, pop and mark of all emitters that only a recorder hears, now and later.
+
+    ``None``: use Python again."""
+    global _native
+    with _lock:
+        _native = writes
+        for emitter in list(_emitters):
+            emitter._choose()
 
 
-def _no_pop(complete: Prepared | None = None) -> None:
-    """Do nothing: there is no sink."""
-
-
-def _no_mark(prepared: Prepared) -> None:
-    """Do nothing: there is no sink."""
+#: What does nothing: there is no sink.
+_NO_WRITING: Final[Writing] = (
+    lambda prepared, seq=-1, fwd_thread=0: None,
+    lambda complete=None: None,
+    lambda prepared: None,
+)
 
 
 class Emitter:
@@ -135,15 +145,16 @@ class Emitter:
     """
 
     __slots__ = (
+        "__weakref__",
         "_forked",
         "_interned",
-        "_number",
         "_nvtx",
         "_recorder",
         "_writes",
         "active",
         "domain",
         "mark",
+        "number",
         "pop",
         "push",
     )
@@ -154,20 +165,16 @@ class Emitter:
 
     def __init__(self, framework: str, domain: str | None = None) -> None:
         self.domain = domain or f"opscope.{framework}"
-        self._number = domain_number(self.domain)
+        #: The domain's number in recordings.
+        self.number = domain_number(self.domain)
         live = open_domain(self.domain)
         self._nvtx = None if live is None else NvtxSink(self.domain, live)
         self._recorder: Recorder | None = None
-        self._writes: Callable[[Recorder, int], Writing] = _record_only
+        self._writes: Callable[[Recorder, int], Writing] | None = None
         self._interned: dict[tuple[str | None, str], Prepared] = {}
         self._forked = False
         self.active = False
         self.listen(None)
-
-    @property
-    def number(self) -> int:
-        """The domain's number in recordings."""
-        return self._number
 
     @property
     def nvtx(self) -> bool:
@@ -243,7 +250,7 @@ class Emitter:
             log = getattr(recorder.local, "log", None) or recorder.new_thread()
             if 0 <= seq < MAX_SEQ and fwd_thread < MAX_FWD_THREAD:
                 log(RECORD.pack(PAYLOAD, seq | fwd_thread << SEQ_BITS))
-            log(TWO_RECORDS.pack(prepared.id, start, pop_code(self._number), end))
+            log(TWO_RECORDS.pack(prepared.id, start, pop_code(self.number), end))
 
     def pop_past(self, complete: Prepared | None, end: int) -> None:
         """Pop a range that was over at ``end`` (perf_counter_ns), after ``past`` for ranges within it.
@@ -254,7 +261,7 @@ class Emitter:
         if recorder is None or self._nvtx is not None or not hasattr(recorder.local, "log"):
             self.pop(complete)
             return
-        code = pop_code(self._number) if complete is None else complete_code(complete.id)
+        code = pop_code(self.number) if complete is None else complete_code(complete.id)
         recorder.local.log(RECORD.pack(code, end))
         if end >= recorder.deadline:
             recorder.flush()
@@ -321,9 +328,10 @@ class Emitter:
     def listen(self, recorder: Recorder | None) -> None:
         """Set the recorder that this emitter writes to; ``None``: no recorder. For ``session``."""
         with _lock:
+            _emitters.add(self)
             self._recorder = recorder
             if recorder is not None:
-                recorder.fact(domain=self.domain, number=self._number)
+                recorder.fact(domain=self.domain, number=self.number)
                 for prepared in list(_alive):
                     if prepared.domain == self.domain:
                         recorder.text(prepared.id, self.domain, prepared.category, prepared.text)
@@ -332,29 +340,25 @@ class Emitter:
     def write_by(self, writes: Callable[[Recorder, int], Writing] | None) -> None:
         """Let ``writes(recorder, code of a plain pop)`` make push, pop and mark when only a recorder listens.
 
-        This is for native code with a buffer of its own. ``None``: use Python again.
+        This is for native code with a buffer of its own. ``None``: write to the recorder's logs again.
         """
         with _lock:
-            self._writes = writes or _record_only
+            self._writes = writes
             self._choose()
 
     def _choose(self) -> None:
         nvtx, recorder = self._nvtx, self._recorder
-        if nvtx is None and recorder is None:
-            self.active = False
-            self.push, self.pop, self.mark = _no_push, _no_pop, _no_mark
-            return
-        if nvtx is None:
-            assert recorder is not None
-            self.push, self.pop, self.mark = self._writes(recorder, pop_code(self._number))
-            self.active = True
-            return
-        hearing = _renewing(nvtx) if self._forked else _nvtx_only(nvtx)
-        if recorder is None:
-            self.push, self.pop, self.mark = hearing
-        else:
-            self.push, self.pop, self.mark = _both(hearing, recorder, pop_code(self._number))
-        self.active = True
+        writing = _NO_WRITING
+        if nvtx is not None:
+            writing = _renewing(nvtx) if self._forked else _nvtx_only(nvtx)
+        if recorder is not None:
+            recorder.writes = (_native if nvtx is None else None) or record_only
+            if nvtx is None:
+                writing = (self._writes or recorder.writes)(recorder, pop_code(self.number))
+            else:
+                writing = _both(writing, recorder, pop_code(self.number))
+        self.push, self.pop, self.mark = writing
+        self.active = nvtx is not None or recorder is not None
 
 
 def _register(sink: NvtxSink, prepared: Prepared) -> None:
@@ -405,7 +409,8 @@ def _nvtx_only(sink: NvtxSink) -> Writing:
     return push, pop, mark
 
 
-def _record_only(recorder: Recorder, popped: int) -> Writing:
+def record_only(recorder: Recorder, popped: int) -> Writing:
+    """Return push, pop and mark that append to the recorder's log of the calling thread."""
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
 
@@ -467,7 +472,7 @@ def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
     nvtx_push, nvtx_pop, nvtx_mark = hearing
-    _, _, record_mark = _record_only(recorder, popped)
+    _, _, record_mark = record_only(recorder, popped)
 
     # The recorder's push and pop are repeated here: a call would cost as much as a record. The recorder's
     # clock is read closest to the op, and a flush comes after both sinks have the end of the range, so that

@@ -409,7 +409,7 @@ class PythonStacks:
         if not wanted:
             return
         collects = gc.isenabled()
-        if collects:  # see living_threads
+        if collects:  # see process.living_threads
             gc.disable()
         try:
             frames = sys._current_frames()

@@ -1,7 +1,8 @@
-"""The recording process: host, pid, rank, framework versions, and the command with its secrets hidden."""
+"""The recording process: host, pid, rank, versions, living threads, and the command without secrets."""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import socket
@@ -18,6 +19,8 @@ from opscope.core.rangetext import format_spec
 from opscope.core.schema import OpCall, ParamValue
 
 _IMPORT_TIME: Final = time.time_ns()
+#: Before Python 3.12 an allocation may collect garbage at once, also inside ``sys._current_frames``.
+_COLLECTS: Final = sys.version_info < (3, 12)
 
 #: The variables of each launcher for (rank, world size, local rank). The first launcher counts that sets
 #: both rank and world size.
@@ -200,3 +203,22 @@ def _start(pid: int) -> int | None:
     if len(fields) < 20:
         return None
     return int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def living_threads() -> set[int]:
+    """Return the idents of the threads that are alive.
+
+    Until Python 3.11, the program would stop for ever if garbage with a ``threading.local`` were collected
+    inside ``sys._current_frames``: both take the interpreter's lock of its threads.
+
+    Frames are not returned: the caller's own frame is among them. It would keep itself alive, and all objects
+    of its callers, until the garbage collector finds the cycle.
+    """
+    pause = _COLLECTS and gc.isenabled()
+    if pause:
+        gc.disable()
+    try:
+        return set(sys._current_frames())
+    finally:
+        if pause:
+            gc.enable()

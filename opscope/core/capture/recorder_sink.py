@@ -43,8 +43,7 @@ from . import imports as program_imports
 from . import process as processes
 from .host_stacks import HostStacks
 from .idle import IdleWriter, pause_for_forks
-from .living_threads import living_threads
-from .own_cost import Spending, Spent, record_ns
+from .own_cost import Spending, Spent, StepCosts, Writes, record_ns
 
 _log = logging.getLogger(__name__)
 
@@ -61,11 +60,6 @@ FILE_FLAGS: Final = (
 FLUSH_NS: Final = 400_000_000
 #: Clock readings and opscope's own cost are written at most this often.
 CLOCK_NS: Final = 1_000_000_000
-#: Recompute opscope's share of step time at most once per this many ns of back-to-back steps.
-TURN_NS: Final = 1_000_000_000
-#: Early in a run, the cost of a change of step is computed again after this part (1/4) of the time of all
-#: steps before.
-TURN_PART: Final = 4
 #: Largest size of a part's events and memory records, in bytes.
 MAX_BYTES: Final = 8 << 30
 
@@ -203,8 +197,11 @@ class Recorder:
         ticking = (self._sampler, self._stacks)
         self._ticks = [sampler.tick for sampler in ticking if sampler is not None]
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, self._tick)
+        #: How emitters write to it (``emit.Writing``); None while there is none.
+        self.writes: Writes | None = None
         #: Parts of opscope that measure their own cost, besides the recorder itself.
         self.spending: list[Spending] = []
+        self._steps = StepCosts(self.spending, lambda: self._flush_ns)
         self._lock = threading.RLock()
         self._busy = False
         self._stop_wanted = False
@@ -226,11 +223,6 @@ class Recorder:
         self.written = 0
         self._records = 0  # records of Python's threads
         self._imports = 0
-        # The open step: its thread, its begin, and opscope's cost up to then. Then the sums over all ended
-        # steps: their time, and opscope's cost in them (ns).
-        self._step: tuple[int, int, int] | None = None
-        self._steps_ns = 0
-        self._steps_own = 0
 
     def child(self) -> Recorder:
         """Return a recorder for a forked child of this process, which records beside its parent."""
@@ -335,40 +327,21 @@ class Recorder:
         """Begin to measure a step on this thread; if several threads have steps, only the first counts."""
         if self._step_memory is not None:
             self._step_memory.step()
-        if self._step is None:
-            self._step = (threading.get_ident(), perf_counter_ns(), self._spent())
+        self._steps.begin()
 
     def step_ends(self) -> None:
         """End this thread's step: add its time, and opscope's cost in it."""
-        if self._step is not None and self._step[0] == threading.get_ident():
-            _, begin, own = self._step
-            self._step = None
-            self._steps_ns += perf_counter_ns() - begin
-            self._steps_own += max(0, self._spent() - own)
+        self._steps.end()
 
     def step_left(self) -> None:
         """Drop this thread's step, which did not really end: it does not count."""
-        if self._step is not None and self._step[0] == threading.get_ident():
-            self._step = None
+        self._steps.end(counts=False)
 
     def step_turns(self) -> None:
-        """End this thread's step and begin its next one: ``step_ends``, ``before_step`` and ``step_begins``.
-
-        Back-to-back steps are measured as one for up to ``TURN_NS``: computing opscope's cost takes as long
-        as some tens of ops.
-        """
-        begun, now = self._step, perf_counter_ns()
-        if now > self.deadline - FLUSH_NS // 4:
-            self.flush()
-        if begun is None or begun[0] != threading.get_ident():
-            self.step_begins()
-        elif now - begun[1] >= min(TURN_NS, self._steps_ns // TURN_PART):
-            if self._step_memory is not None:
-                self._step_memory.step()
-            spent = self._spent()
-            self._steps_ns += now - begun[1]
-            self._steps_own += max(0, spent - begun[2])
-            self._step = (begun[0], now, spent)
+        """End this thread's step and begin its next one; flush as in ``before_step``."""
+        self.before_step()
+        if self._steps.turn() and self._step_memory is not None:
+            self._step_memory.step()
 
     # ---------------------------------------------------------------- start and stop
 
@@ -466,9 +439,6 @@ class Recorder:
         # the processor time of all threads of the process, since it began
         self._fact(clock=read_clock(), processor=time.process_time_ns())
 
-    def _spent(self) -> int:
-        return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
-
     def _costs(self) -> None:
         """Add facts about opscope's cost since the start; a later fact about a part replaces an earlier one.
         Also add the program's imports since the last call."""
@@ -481,7 +451,7 @@ class Recorder:
             accounted += records
             self._fact(cost=part, time=time, calls=calls, one_in=one_in)
         left = max(0, self._records - accounted)
-        ranges = int(left * record_ns(RECORD.pack)) if left else 0
+        ranges = int(left * record_ns(self.writes)) if left and self.writes else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
         # the last call comes after ``stop``, later by the time of writing
@@ -489,7 +459,7 @@ class Recorder:
         said = None if self._stacks is None else self._stacks.facts()
         if said is not None:
             self._fact(stacks=said)
-        self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns, until=until)
+        self._fact(in_steps=self._steps.own, steps_ns=self._steps.time, until=until)
 
     def _flush(self, idle: bool = False) -> None:
         self._busy = True
@@ -582,7 +552,7 @@ class Recorder:
     def _take(self) -> list[bytes]:
         chunks: list[bytes] = []
         kept: list[_Thread] = []
-        living = living_threads()
+        living = processes.living_threads()
         for thread in self._threads:
             # the thread may append meanwhile: delete only what was copied
             records = bytes(thread.log)

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 
-from opscope.core.capture.living_threads import living_threads
+from opscope.core.capture.process import living_threads
 
 #: Garbage with a ``threading.local`` is collected at each of the allocations that follow, in turn.
 COLLECTING = """
 import gc, threading
-from opscope.core.capture.living_threads import living_threads
+from opscope.core.capture.process import living_threads
 
 class Holder:
     pass

@@ -93,33 +93,80 @@ def test_steps_that_follow_each_other_are_reckoned_together_and_none_is_lost(ste
     recorder.deadline = 1 << 62  # no flush between
     recorder.spending.append(lambda: asked.append(time) or Spent("a part", time // 10, 1, 1, 0))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_cost, "perf_counter_ns", lambda: time)
         patch.setattr(recorder_sink, "perf_counter_ns", lambda: time)
         recorder.step_begins()
         for number, took in enumerate(steps, 1):
             time += 10 * took
             recorder.step_turns()
             # what a program that is killed now does not tell
-            left = time - recorder._steps_ns
-            assert left < max(
-                1, min(recorder_sink.TURN_NS, recorder._steps_ns // recorder_sink.TURN_PART)
-            )
-            assert recorder._steps_own == recorder._steps_ns // 10
-            assert len(asked) <= 1 + number
+            left = time - recorder._steps.time
+            assert left < max(1, min(own_cost.TURN_NS, recorder._steps.time // own_cost.TURN_PART))
+            assert recorder._steps.own == recorder._steps.time // 10
+            assert len(asked) <= 1 + 2 * number
         recorder.step_ends()
-    assert recorder._steps_ns == time
-    assert recorder._steps_own == time // 10
+    assert recorder._steps.time == time
+    assert recorder._steps.own == time // 10
 
 
 def test_what_opscope_cost_is_not_asked_in_each_of_many_short_steps(monkeypatch):
     recorder, time, asked = Recorder("unused"), 0, []
     recorder.deadline = 1 << 62
     recorder.spending.append(lambda: asked.append(time) or Spent("a part", 0, 1, 1, 0))
+    monkeypatch.setattr(own_cost, "perf_counter_ns", lambda: time)
     monkeypatch.setattr(recorder_sink, "perf_counter_ns", lambda: time)
     recorder.step_begins()
     for _ in range(10_000):
         time += 10**6
         recorder.step_turns()
-    assert 10 <= len(asked) <= 60  # of ten seconds
+    assert 10 <= len(asked) <= 100  # of ten seconds
+
+
+@pytest.mark.parametrize(("took", "most"), [(10**6, 66), (10**8, 1000)])
+def test_of_short_steps_with_gaps_a_part_is_asked_for_all_and_the_writing_is_exact(
+    took, most, monkeypatch
+):
+    recorder, time, asked = Recorder("unused"), 0, []
+    recorder.deadline = 1 << 62
+    own = 0
+    recorder.spending.append(lambda: asked.append(time) or Spent("a part", own, 1, 1, 0))
+    monkeypatch.setattr(own_cost, "perf_counter_ns", lambda: time)
+    monkeypatch.setattr(recorder_sink, "perf_counter_ns", lambda: time)
+    for number in range(1000):
+        recorder.step_begins()
+        time += took
+        own += took // 10
+        recorder._flush_ns += 1000 if number % 7 == 0 else 0
+        recorder.step_ends()
+        time += 5 * took  # between steps the part costs nothing, and writing does
+        recorder._flush_ns += 300
+    assert recorder._steps.time == 1000 * took
+    assert recorder._steps.own == 1000 * (took // 10) + 143 * 1000
+    assert 32 <= len(asked) <= 2 * most
+    left = len(asked)
+    recorder.step_begins()
+    for _ in range(3):
+        time += 2 * own_cost.TURN_NS
+        own += own_cost.TURN_NS
+        recorder.step_turns()
+    recorder.step_ends()
+    assert recorder._steps.time == 1000 * took + 6 * own_cost.TURN_NS
+    assert left < len(asked) <= left + 8
+
+
+def test_a_long_first_step_does_not_hide_what_short_ones_cost(monkeypatch):
+    """A program that compiles for ten seconds, and then has steps of a millisecond with gaps between them."""
+    recorder, time, own = Recorder("unused"), 0, 0
+    recorder.deadline = 1 << 62
+    recorder.spending.append(lambda: Spent("a part", own, 1, 1, 0))
+    monkeypatch.setattr(own_cost, "perf_counter_ns", lambda: time)
+    for took, cost in [(10**10, 1000), *[(10**6, 50_000)] * 1000]:
+        recorder.step_begins()
+        time += took
+        own += cost
+        recorder.step_ends()
+        time += took
+    assert recorder._steps.own == pytest.approx(1000 * 50_000, rel=0.03)
 
 
 def test_the_latest_figure_of_a_part_counts(tmp_path):
