@@ -21,6 +21,7 @@ FRAMEWORK = Path(__file__).parent / "made_framework"
 @pytest.fixture
 def opscope_abacus(tmp_path, monkeypatch):
     """The template is an installed adapter, known by its entry point alone; Abacus is not imported yet."""
+    opscope.shutdown()  # another test's capture looked for adapters, which is done once
     information = tmp_path / "opscope_abacus-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(
