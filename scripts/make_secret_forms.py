@@ -377,7 +377,7 @@ PATTERNS: Final[dict[str, str]] = {
         r"|(?i:(?:my|the|some)[-_ ]\D*(?:pass|pw|secret|token|key|cred|value|name|user|account)\D*|(?:your|example|dummy|enter|insert)[-_ ].*|.*[-_ ]your[-_ ].*|.*_here|\w*placeholder\w*"
         r"|(?:bearer|basic|token|digest|negotiate|ntlm|kerberos)(?:\s*|\s[${<%*\[].*|\s[\w:.\-]{0,20}<[a-z].*|\s[a-z]{2,12}\s[a-z]+\s.*))"
         r"|[^$\d]{0,80}\s\$\{?\w+\}?|REDACTED|[A-Z_]{1,40}_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)|[A-Z]+(?:_[A-Z]+){3,9}"
-        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|@[A-Z][\w.]+\(.*|(?:op\sread|vault\s(?:kv|read|token)|aws\s\w+\s[a-z]+-|gcloud\s|kubectl\s|bw\sget|doppler\ssecrets|cat\s[/~.$]|openssl\srand|pwgen\s).*|\{\d*|(?:Get|Read|New|Import)-[A-Z]\w+|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
+        r"|(?:arn|urn):[\w\-]+:.*|ref\+\w+://.*|env:[A-Za-z_]\w*|(?:file|fd):\S+|nogroup|@[A-Z][\w.]+\(.*|(?:op\sread|vault\s(?:kv|read|token)|aws\s\w+\s[a-z]+-|gcloud\s|kubectl\s|bw\sget|doppler\ssecrets|cat\s[/~.$]|openssl\srand|pwgen\s).*|\{\d*|(?:Get-(?:Credential|Content|\w*Secret\w*)|Read-Host|New-Object|Import-Clixml)(?:\s.*)?|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+(?:,[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)+|(?:vault|op|sops|ssm|secret|secrets|env|keyring)://.*|os\.environ[/.\[].*|(?:None|null)\.|[A-Za-z]{2,20}\s(?:\{[^{}]*\}|\.{3})"
     ),
     # Text whose first quote closes another: grep 'KEY=' file, "password='" + x. With a digit it may be a password.
     "closed": (
@@ -398,6 +398,11 @@ PATTERNS: Final[dict[str, str]] = {
     "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)|^\[[\w.\-]*(?:db|database|smtp|mail|ftp|auth|account|login|server)\w*\]",
     # after a variable for it alone
     "command": r"[^\s\"'()]+ +(?!(?:or|and|if|else|in|is|not|for)\b)[a-z./][\w./\-]*(?:[\s=]|$)",
+    # the type of a field, after its name and a colon
+    "typed": (
+        r"[A-Z]\w*<[\w:&, ]{1,40}>"
+        r"|(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)"
+    ),
     "section": r"(?m)^\[[\w.\- ]{1,40}\][ \t]*$",
     "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
     # A function that names a secret and returns it: get_password("service", "user").
@@ -543,13 +548,12 @@ def spaced(words: str) -> list[str]:
     return [word.replace("␣", " ") for word in words.split()]
 
 
-def main() -> None:
-    """Write the data, and say which rules are left out."""
-    rules, source, why = of_file(Path(sys.argv[1])) if sys.argv[1:] else (*of_data(), {})
+def text(rules: list[tuple[str, list[str], str]], source: str) -> str:
+    """Return the data as its file holds it, with these forms of the detector's."""
     ours = [(name, word.split(), bounded(pattern)) for name, (word, pattern) in OURS.items()]
     places = [(kind, spaced(words), pattern) for kind, words, pattern in PLACES]
     forms = [*places, *rules, *ours]
-    made = {
+    data = {
         "source": source,
         "licence": LICENCE,
         "of the detector": [len(places), len(places) + len(rules)],
@@ -566,11 +570,17 @@ def main() -> None:
         "joined": JOINED,
         "patterns": PATTERNS,
     }
-    lines = json.dumps(made, ensure_ascii=False, indent=1)
-    TARGET.write_text(re.sub(r"\n {2,}|\n (?=\])", " ", lines).replace("], [", "],\n  [") + "\n")
+    lines = json.dumps(data, ensure_ascii=False, indent=1)
+    return re.sub(r"\n {2,}|\n (?=\])", " ", lines).replace("], [", "],\n  [") + "\n"
+
+
+def main() -> None:
+    """Write the data, and say which rules are left out."""
+    rules, source, why = of_file(Path(sys.argv[1])) if sys.argv[1:] else (*of_data(), {})
+    TARGET.write_text(text(rules, source))
     for name, reason in sorted(why.items()):
         print(f"left out: {name}: {reason}")
-    print(f"{len(forms)} forms, {TARGET.stat().st_size} bytes")
+    print(f"{len(json.loads(TARGET.read_text())['forms'])} forms, {TARGET.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

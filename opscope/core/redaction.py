@@ -294,8 +294,8 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
         line = _re(r"[^\r\n]*").match(text, match.end())
         at = last = end if end >= 0 else line.end() if line else len(text)
         value = text[match.end() : last]
-        known = value.lower() in _data()["words"]["switches"]
-        if not known and not _pattern("placeholder").fullmatch(value):
+        switch = value.lower() in _data()["words"]["switches"]
+        if not switch and not _pattern("placeholder").fullmatch(value):
             yield "header", match.end(), last
     for match in _pattern("basic").finditer(text):
         try:
@@ -463,10 +463,7 @@ def _bare(
         plain = plain or bool(re.match(r"\)\w", text[value.end() : value.end() + 2]))  # a(7)b
         if not plain and not _pattern("section").search(text, max(0, at - 2000), at):
             return
-    typed = sign["colon"] and re.match(
-        r"[A-Z]\w*<|(?:[A-Za-z_]*[a-z][A-Z][A-Za-z_]*|Uint8Array)(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)",
-        text[at : at + 80],
-    )
+    typed = sign["colon"] and _pattern("typed").match(text, at, at + 80)
     shell = name.isupper() and sign[0] == "=" and not value[0].isupper()  # DB_SECRET=key_of_us
     if sure == Sureness.IF_MIXED and _words(name)[-1:] == ["auth"] and _login(value[0]):
         sure = Sureness.SURE
@@ -713,7 +710,7 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool, literal: bool)
         return f"{name}={HIDDEN}" if sure and _worth(value, sure, literal) else ""
     for option in options:
         short, value = option.strip("=:"), word[2:]
-        variable = re.match(r'<|"*\$|PASS', value) and not literal
+        variable = re.match(r'<[\w -]+>$|"*\$|PASS(?:WORD)?$', value) and not literal
         if len(short) == 2 and word.startswith(short) and len(word) > 3 and not variable:
             return short + (HIDDEN if option[0] != ":" else _login(value) or value)
     if word.startswith("pass:") and "-passin" in options:

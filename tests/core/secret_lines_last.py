@@ -1001,6 +1001,10 @@ TOKEN=«0xdeadbeefcafe»
 token: «0xdeadbeefcafe»
 """,
     "what fresh lists of December showed": r"""
+password: «Hunter<2x9»
+password = «New-Horizon7»
+mysql -p«PASSion9» db
+mysql -p«<hunter2x» db
 Set-Cookie: «theme=dark; sid={a12}»
 PASSPHRASE="«cat sat on mat7»"
 std::string passphrase{"«glacial Till 5»"};

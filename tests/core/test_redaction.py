@@ -26,6 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import sre_parse as sre
 from tests.core.secret_forms import HARMLESS, PAGE, SECRET, hidden_in, page, seen
+from tests.script import ROOT, module_at
 
 S = "S3cr3tX"
 LEAKED = [
@@ -425,6 +426,12 @@ def test_no_form_holds_its_value_in_the_tests_own_text():
     tokens = [form for form in SECRET if form.kind == "forms of issuers"]
     assert len(tokens) > 50
     assert not [form.given for form in tokens if form.secrets[0] in text]
+
+
+def test_the_data_is_what_its_script_makes(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    make = module_at("scripts/make_secret_forms.py")
+    assert make.TARGET.read_text("utf-8") == make.text(*make.of_data())
 
 
 def test_each_word_for_a_password_is_one_in_any_script():
